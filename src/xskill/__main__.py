@@ -1,0 +1,5 @@
+"""`python -m xskill` is `xskill`."""
+
+from xskill.cli import main
+
+raise SystemExit(main())

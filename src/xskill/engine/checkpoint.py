@@ -1,0 +1,156 @@
+"""Checkpoints of one phase: weights to use, apart from what training needs to go on, in safetensors and JSON.
+
+    step-00000500/
+      manifest.json                  sha256 of every file, step, score, versions
+      pretrained/model.safetensors   the weights to use: the moving average where there is one
+      training/weights.safetensors   the weights under training, where they differ from those
+      training/optimizer.safetensors
+      training/state.json            step, the optimizer's numbers, updates in the moving average
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.swa_utils import AveragedModel
+
+from xskill.engine.folder import check_folder, read_manifest, remove, to_bytes, without_nan, write_folder
+from xskill.errors import CheckpointError
+
+PRETRAINED = "pretrained/model.safetensors"
+_WEIGHTS, _OPTIMIZER, _STATE = "training/weights.safetensors", "training/optimizer.safetensors", "training/state.json"
+
+
+@dataclass(frozen=True)
+class Training:
+    """What changes while a phase is trained, and so what a checkpoint holds."""
+
+    module: nn.Module
+    optimizer: Optimizer
+    averaged: AveragedModel | None
+
+    def used(self) -> nn.Module:
+        """The network to evaluate and to ship: the moving average where there is one."""
+        return self.averaged.module if self.averaged is not None else self.module
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One folder on disk. `metrics` is empty when the step was not evaluated (the user stopped there)."""
+
+    path: Path
+    step: int
+    metrics: Mapping[str, float | None]
+
+    @property
+    def weights(self) -> Path:
+        """The weights to use."""
+        return self.path / PRETRAINED
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints in `folder`: the newest `keep_last`, and the one whose `monitor` is the smallest or largest."""
+
+    folder: Path
+    keep_last: int
+    monitor: str
+    better: Literal["min", "max"]
+
+    def save(self, training: Training, step: int, metrics: Mapping[str, float], about: Mapping[str, Any]) -> None:
+        """Write the checkpoint of `step`, then drop what need not be kept. Raises `CheckpointError` (disk full)."""
+        path = self.folder / f"step-{step:08d}"
+        write_folder(path, _files(training, step), {"step": step, "metrics": without_nan(metrics), **about})
+        found, _ = self.listed()
+        best = self.best()
+        for checkpoint in found[: -self.keep_last]:
+            if checkpoint != best:
+                remove(checkpoint.path)
+
+    def listed(self) -> tuple[list[Checkpoint], list[str]]:
+        """Checkpoints with a sound manifest, oldest first, and what is wrong with the others (files are not read)."""
+        found, damaged = [], []
+        for path in sorted(self.folder.glob("step-*")):
+            try:
+                manifest = read_manifest(path)
+                found.append(Checkpoint(path, manifest["step"], manifest["metrics"]))
+            except CheckpointError as error:
+                damaged.append(str(error))
+        return found, damaged
+
+    def best(self) -> Checkpoint | None:
+        """The checkpoint with the best `monitor`, the newer of two equals; the newest when none was evaluated."""
+        found, _ = self.listed()
+        sign = 1 if self.better == "max" else -1
+        scored = [(sign * score, c.step, c) for c in found if (score := c.metrics.get(self.monitor)) is not None]
+        return max(scored, key=lambda entry: entry[:2])[2] if scored else (found[-1] if found else None)
+
+    def newest_whole(self) -> tuple[Checkpoint | None, list[str]]:
+        """The newest checkpoint in which every byte is as written, and what is wrong with the newer ones."""
+        found, damaged = self.listed()
+        for checkpoint in reversed(found):
+            try:
+                check_folder(checkpoint.path)
+                return checkpoint, damaged
+            except CheckpointError as error:
+                damaged.append(str(error))
+        return None, damaged
+
+
+def restore(checkpoint: Checkpoint, training: Training) -> None:
+    """Put a checkpoint's weights, moving average and optimizer into `training`."""
+    path = checkpoint.path
+    try:
+        pretrained = safetensors.torch.load_file(path / PRETRAINED)
+        state = json.loads((path / _STATE).read_bytes())
+        if training.averaged is None:
+            training.module.load_state_dict(pretrained)
+        else:
+            training.averaged.module.load_state_dict(pretrained)
+            training.averaged.n_averaged.fill_(state["averaged"])
+            training.module.load_state_dict(safetensors.torch.load_file(path / _WEIGHTS))
+        training.optimizer.load_state_dict(_unflatten(safetensors.torch.load_file(path / _OPTIMIZER), state["optimizer"]))
+    except (OSError, KeyError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"{path} does not fit this network: {error}") from error
+
+
+def _files(training: Training, step: int) -> Iterator[tuple[str, bytes]]:
+    yield PRETRAINED, _tensors(training.used().state_dict())
+    if training.averaged is not None:
+        yield _WEIGHTS, _tensors(training.module.state_dict())
+    tensors, numbers = _flatten(training.optimizer.state_dict())
+    yield _OPTIMIZER, _tensors(tensors)
+    updates = int(training.averaged.n_averaged) if training.averaged is not None else 0
+    yield _STATE, to_bytes({"step": step, "averaged": updates, "optimizer": numbers})
+
+
+def _tensors(tensors: Mapping[str, Tensor]) -> bytes:
+    # A copy each: safetensors refuses views that share storage, such as tied weights.
+    return safetensors.torch.save({name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()})
+
+
+def _flatten(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """An optimizer's state dict as named tensors and JSON."""
+    tensors: dict[str, Tensor] = {}
+    numbers: dict[str, Any] = {"groups": state["param_groups"], "state": {}}
+    for parameter, values in state["state"].items():
+        for name, value in values.items():
+            if isinstance(value, Tensor):
+                tensors[f"{parameter}.{name}"] = value
+            else:
+                numbers["state"][f"{parameter}.{name}"] = value
+    return tensors, numbers
+
+
+def _unflatten(tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> dict[str, Any]:
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in [*tensors.items(), *numbers["state"].items()]:
+        parameter, name = key.split(".", 1)
+        state.setdefault(int(parameter), {})[name] = value
+    return {"state": state, "param_groups": numbers["groups"]}

@@ -1,0 +1,169 @@
+"""Configuration as frozen dataclasses: how a phase is trained, and how a config becomes JSON and comes back."""
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from xskill.errors import ConfigError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LoopConfig:
+    """How the engine trains one phase."""
+
+    steps: int = 1000
+    """Optimizer updates in all."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Number format of the network's forward pass; losses and weights stay fp32."""
+    optimizer: Literal["adam", "adamw"] = "adamw"
+    """Adam with L2 regularisation, or with decoupled weight decay."""
+    learning_rate: float = 1e-4
+    """Peak learning rate."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Adam's two averaging factors."""
+    weight_decay: float = 0.0
+    """Strength of the weight decay."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """Learning rate after the warm-up: stays, or falls to zero along half a cosine."""
+    warmup_steps: int = 0
+    """Steps over which the learning rate rises linearly from zero."""
+    clip_norm: float = 0.0
+    """Largest norm of the whole gradient; 0 leaves it as it is."""
+    ema_decay: float = 0.0
+    """Largest decay of the moving average of the weights, which is then what gets used; 0 keeps none."""
+    ema_power: float = 0.75
+    """After n updates the average decays with 1 - (1 + n)^-power, until `ema_decay` is reached."""
+    compile: bool = False
+    """Compile the network with torch.compile (pays back in long runs on a GPU)."""
+    log_every: int = 10
+    """Steps between two records in log.jsonl."""
+    checkpoint_every: int = 500
+    """Steps between two evaluations, each followed by a checkpoint; the last step always has both."""
+    keep_last: int = 2
+    """Newest checkpoints to keep; the best one is kept besides."""
+
+    def __post_init__(self) -> None:
+        require(self.steps >= 1, "steps", self.steps, "at least 1")
+        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
+        require(all(0 <= beta < 1 for beta in self.betas), "betas", self.betas, "in [0, 1)")
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "at least 0")
+        require(self.warmup_steps >= 0, "warmup_steps", self.warmup_steps, "at least 0")
+        require(self.clip_norm >= 0, "clip_norm", self.clip_norm, "at least 0")
+        require(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "in [0, 1)")
+        require(self.ema_power > 0, "ema_power", self.ema_power, "above 0")
+        require(self.log_every >= 1, "log_every", self.log_every, "at least 1")
+        require(self.checkpoint_every >= 1, "checkpoint_every", self.checkpoint_every, "at least 1")
+        require(self.keep_last >= 1, "keep_last", self.keep_last, "at least 1")
+
+
+@dataclass(frozen=True)
+class ExampleConfig:
+    """The engine's example phase: in which of eight directions does a disc move?"""
+
+    batch_size: int = 32
+    """Clips in a global batch."""
+    clips: int = 4096
+    """Different training clips."""
+    frames: int = 8
+    """Frames in a clip."""
+    image_size: int = 32
+    """Height and width of a frame."""
+    width: int = 16
+    """Channels of the first convolution."""
+    dropout: float = 0.1
+    """Share of features hidden at random in training."""
+    loop: LoopConfig = field(default_factory=LoopConfig)
+
+    def __post_init__(self) -> None:
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
+        require(self.clips >= self.batch_size, "clips", self.clips, f"at least the batch size, {self.batch_size}")
+        require(self.frames >= 2, "frames", self.frames, "at least 2")
+        require(self.image_size >= 8, "image_size", self.image_size, "at least 8")
+        require(self.width >= 1, "width", self.width, "at least 1")
+        require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
+
+
+def require(holds: bool, name: str, value: object, expected: str) -> None:
+    """Raise a `ConfigError` that names the field, its value and what it must be, unless `holds`."""
+    if not holds:
+        raise ConfigError(f"{name} is {value!r}; it must be {expected}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """` (did you mean 'x'?)` for the known name nearest to `name`, or else the whole choice."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean '{near[0]}'?)" if near else f" (choose from {', '.join(known)})"
+
+
+def to_json(config: object) -> dict[str, Any]:
+    """A config dataclass as plain dictionaries, lists and values."""
+    plain = _plain(config)
+    assert isinstance(plain, dict)
+    return plain
+
+
+def _plain(value: object) -> object:
+    if dataclasses.is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def from_json(kind: type[T], values: object, where: str = "config") -> T:
+    """The inverse of `to_json`: missing fields keep their defaults, unknown names and wrong types raise `ConfigError`."""
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{where} is {values!r}; expected an object with the fields of {kind.__name__}")
+    hints = typing.get_type_hints(kind)
+    for name in values:
+        if name not in hints:
+            raise ConfigError(f"{where} has no field '{name}'{did_you_mean(name, hints)}")
+    fields = {name: _typed(hints[name], value, f"{where}.{name}") for name, value in values.items()}
+    try:
+        return kind(**fields)
+    except TypeError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _typed(hint: Any, value: object, where: str) -> object:
+    origin, choices = typing.get_origin(hint), typing.get_args(hint)
+    if dataclasses.is_dataclass(hint):
+        return from_json(typing.cast(type, hint), value, where)
+    if origin is Literal:
+        if value in choices:
+            return value
+        hint = f"one of {', '.join(map(repr, choices))}"
+    elif origin in (typing.Union, types.UnionType):
+        for choice in choices:
+            try:
+                return _typed(choice, value, where)
+            except ConfigError:
+                continue
+    elif origin is tuple and isinstance(value, list):
+        kinds = (choices[0],) * len(value) if choices[-1] is ... else choices
+        if len(kinds) == len(value):
+            return tuple(_typed(kind, item, f"{where}[{i}]") for i, (kind, item) in enumerate(zip(kinds, value, strict=True)))
+    elif hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    elif isinstance(hint, type) and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
+        return value
+    raise ConfigError(f"{where} is {value!r}; expected {getattr(hint, '__name__', hint)}")
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
+    """Dotted name -> (old, new) for every value of two JSON configs that is not the same."""
+    found: dict[str, tuple[Any, Any]] = {}
+    for name in [*old, *(name for name in new if name not in old)]:
+        before, after = old.get(name), new.get(name)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            found |= differences(before, after, f"{prefix}{name}.")
+        elif before != after:
+            found[prefix + name] = (before, after)
+    return found

@@ -1,0 +1,49 @@
+"""One process or several: who does what, and how the global batch is shared out.
+
+Start several with `torchrun --nproc-per-node N -m xskill train ...`; every process runs the same program.
+"""
+
+import os
+from typing import Literal
+
+import torch
+from accelerate import Accelerator, PartialState
+from accelerate.state import AcceleratorState
+from torch import Tensor
+
+from xskill.errors import ConfigError
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+def processes(device: Device) -> PartialState:
+    """This process's place among all of them, and its device."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device is 'cuda', but torch sees no CUDA device here; use --device cpu or auto")
+    if device == "cpu":
+        os.environ["ACCELERATE_USE_CPU"] = "true"
+    return PartialState(cpu=device == "cpu")
+
+
+def accelerator(device: Device, precision: Literal["fp32", "bf16"]) -> Accelerator:
+    """A fresh accelerate front-end. Its precision is global state there, and may differ from phase to phase here."""
+    AcceleratorState._reset_state()
+    processes(device)
+    return Accelerator(cpu=device == "cpu", mixed_precision="bf16" if precision == "bf16" else "no")
+
+
+def share(batch: dict[str, Tensor], rank: int, world: int) -> dict[str, Tensor]:
+    """The part of a global batch that one of `world` processes works on: (B, ...) -> (B / world, ...) each."""
+    for name, tensor in batch.items():
+        if len(tensor) % world:
+            raise ConfigError(f"a batch of {len(tensor)} ('{name}') cannot be shared evenly by {world} processes")
+    return {name: tensor.tensor_split(world)[rank] for name, tensor in batch.items()}
+
+
+def agreed(value: int, device: torch.device) -> int:
+    """The main process's value, on every process."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return value
+    message = torch.tensor([value], device=device)
+    torch.distributed.broadcast(message, src=0)
+    return int(message.item())

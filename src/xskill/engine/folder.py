@@ -1,0 +1,132 @@
+"""Files and folders that are whole and checked, or not there: written aside, flushed, hashed, then renamed."""
+
+import hashlib
+import json
+import math
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from xskill.errors import CheckpointError
+
+MANIFEST = "manifest.json"
+ASIDE = ".aside-"  # what a killed process may leave behind; `sweep` removes it
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write or replace one file atomically and durably."""
+    aside = path.with_name(f"{ASIDE}{path.name}")
+    _write_durably(aside, data)
+    os.replace(aside, path)
+    _flush_folder(path.parent)
+
+
+def write_folder(path: Path, files: Iterable[tuple[str, bytes]], about: Mapping[str, Any]) -> None:
+    """Write the folder `path` with these files and a manifest (their sha256, plus `about`), whole or not at all.
+
+    A folder already there is replaced. Raises `CheckpointError` when the disk refuses (full, read-only);
+    nothing that was on disk before is touched then.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f"{ASIDE}{path.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        hashes = {}
+        for name, data in files:
+            target = aside / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _write_durably(target, data)
+            hashes[name] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+        manifest = dict(about) | {"files": hashes}
+        _write_durably(aside / MANIFEST, to_bytes(manifest | {"sha256": _seal(manifest)}))
+        for folder in [entry for entry in aside.rglob("*") if entry.is_dir()] + [aside]:
+            _flush_folder(folder)
+        gone = _put_aside(path)
+        os.rename(aside, path)
+        _flush_folder(path.parent)
+        shutil.rmtree(gone, ignore_errors=True)
+    except OSError as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise CheckpointError(f"could not write {path}: {error.strerror or error}") from error
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a folder, its own seal checked. Raises `CheckpointError` that names the damage."""
+    try:
+        manifest: dict[str, Any] = json.loads((path / MANIFEST).read_bytes())
+        seal = manifest.pop("sha256")
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} has no {MANIFEST}") from None
+    except (OSError, ValueError, TypeError, AttributeError, KeyError):
+        raise CheckpointError(f"{path / MANIFEST} is not readable") from None
+    if seal != _seal(manifest):
+        raise CheckpointError(f"{path / MANIFEST} was changed after it was written")
+    return manifest
+
+
+def check_folder(path: Path) -> dict[str, Any]:
+    """The manifest of a folder after every file was compared with it. Raises `CheckpointError` at the first damage."""
+    manifest = read_manifest(path)
+    for name, expected in manifest["files"].items():
+        file = path / name
+        if not file.is_file():
+            raise CheckpointError(f"{file} is missing")
+        if (size := file.stat().st_size) != expected["bytes"]:
+            raise CheckpointError(f"{file} has {size} bytes; {expected['bytes']} were written")
+        with file.open("rb") as stream:
+            if hashlib.file_digest(stream, "sha256").hexdigest() != expected["sha256"]:
+                raise CheckpointError(f"{file} does not match its sha256; its content changed on disk")
+    return manifest
+
+
+def remove(path: Path) -> None:
+    """Delete a folder so that a kill half-way leaves it either whole or gone, never in part."""
+    shutil.rmtree(_put_aside(path), ignore_errors=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a killed process left half-written in `folder`."""
+    for aside in folder.glob(f"{ASIDE}*"):
+        if aside.is_dir():
+            shutil.rmtree(aside)
+        else:
+            aside.unlink()
+
+
+def to_bytes(value: object) -> bytes:
+    """Readable JSON, the same bytes for the same value; NaN is refused."""
+    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
+
+
+def without_nan(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    """Numbers as JSON can hold them: what is not finite becomes null."""
+    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+def _seal(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def _put_aside(path: Path) -> Path:
+    gone = path.with_name(f"{ASIDE}gone-{path.name}")
+    shutil.rmtree(gone, ignore_errors=True)
+    if path.exists():
+        os.rename(path, gone)
+    return gone
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _flush_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,141 @@
+"""What training tells the world: `log.jsonl` always, TensorBoard and Weights & Biases on request, a progress bar."""
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from xskill.engine.folder import without_nan, write_file
+from xskill.errors import ConfigError
+
+Metrics = Mapping[str, float]
+Tracker = Literal["tensorboard", "wandb"]
+
+
+class MetricLog(Protocol):
+    """Where metrics go."""
+
+    def write(self, step: int, metrics: Metrics) -> None: ...
+
+    def sync(self) -> None:
+        """Return once everything written so far would survive a crash."""
+
+    def close(self) -> None: ...
+
+
+class JsonLog:
+    """One JSON object a line: step, time (seconds since 1970), metrics (null where not finite)."""
+
+    def __init__(self, path: Path, resume_at: int) -> None:
+        """Open `path`; records after step `resume_at`, and a line torn by a kill, are dropped first."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            kept = [line for line in path.read_bytes().splitlines(keepends=True) if _step_of(line) <= resume_at]
+            write_file(path, b"".join(kept))
+        self._file = path.open("a")
+
+    def write(self, step: int, metrics: Metrics) -> None:
+        record = {"step": step, "time": round(time.time(), 3), **without_nan(metrics)}
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+
+    def sync(self) -> None:
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _step_of(line: bytes) -> float:
+    try:
+        return float(json.loads(line)["step"]) if line.endswith(b"\n") else math.inf
+    except (ValueError, KeyError, TypeError):
+        return math.inf
+
+
+class TensorBoardLog:
+    """Scalars for `tensorboard --logdir RUN`."""
+
+    def __init__(self, folder: Path, resume_at: int) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise ConfigError("logging to tensorboard needs it installed: pip install 'xskill[tensorboard]'") from None
+        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=resume_at + 1)
+
+    def write(self, step: int, metrics: Metrics) -> None:
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, step)
+
+    def sync(self) -> None:
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WandbLog:
+    """A Weights & Biases run; set WANDB_MODE=offline to keep it on this machine."""
+
+    def __init__(self, folder: Path, resume_at: int) -> None:
+        try:
+            import wandb
+        except ImportError:
+            raise ConfigError("logging to wandb needs it installed: pip install 'xskill[wandb]'") from None
+        identity = folder / "wandb-run-id"
+        if not (resume_at and identity.exists()):
+            write_file(identity, wandb.util.generate_id().encode())
+        name = "/".join(folder.parts[-2:])
+        self._run = wandb.init(project="xskill", name=name, dir=str(folder), id=identity.read_text(), resume="allow")
+
+    def write(self, step: int, metrics: Metrics) -> None:
+        self._run.log(dict(metrics), step=step)
+
+    def sync(self) -> None:
+        """Its own process saves what it is handed."""
+
+    def close(self) -> None:
+        self._run.finish(quiet=True)
+
+
+def open_logs(folder: Path, trackers: Sequence[Tracker], resume_at: int) -> list[MetricLog]:
+    """The logs of one phase, continued after step `resume_at`."""
+    kinds = {"tensorboard": TensorBoardLog, "wandb": WandbLog}
+    return [JsonLog(folder / "log.jsonl", resume_at), *(kinds[name](folder, resume_at) for name in trackers)]
+
+
+class Progression:
+    """A progress bar with rate, time left and losses; a plain line every ten seconds when not on a terminal."""
+
+    def __init__(self, title: str, start: int, total: int, console: Console) -> None:
+        self._title, self._total, self._console = title, total, console
+        self._began, self._start, self._line_due = time.monotonic(), start, 0.0
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
+        self._bar = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=not console.is_terminal)
+        self._task = self._bar.add_task(title, total=total, completed=start, note="")
+
+    def __enter__(self) -> "Progression":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def update(self, step: int, metrics: Metrics) -> None:
+        elapsed = max(time.monotonic() - self._began, 1e-9)
+        rate = (step - self._start) / elapsed
+        losses = "  ".join(f"{name} {value:.4g}" for name, value in metrics.items() if "loss" in name or "accuracy" in name)
+        self._bar.update(self._task, completed=step, note=f"{rate:.1f} steps/s  {losses}")
+        if not self._console.is_terminal and (elapsed >= self._line_due or step == self._total):
+            self._line_due = elapsed + 10
+            left = (self._total - step) / rate
+            self._console.print(f"{self._title} {step}/{self._total}  {rate:.1f} steps/s  {left:.0f} s left  {losses}", highlight=False)
+
+    def say(self, text: str) -> None:
+        self._bar.console.print(text, highlight=False)

@@ -1,0 +1,198 @@
+"""The training loop. A phase brings a network, its batches and its loss; the loop knows nothing of skills.
+
+What a step trains on is a pure function of (seed, step), and so is the state of every random generator during it.
+A resumed run therefore equals one that never stopped, and a batch does not depend on the number of processes.
+"""
+
+import math
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import torch
+from accelerate import Accelerator
+from rich.console import Console
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.swa_utils import AveragedModel
+
+from xskill.engine.checkpoint import Checkpoint, Checkpoints, Training, restore
+from xskill.engine.config import LoopConfig
+from xskill.engine.distributed import Device, accelerator, agreed, share
+from xskill.engine.folder import sweep
+from xskill.engine.log import Tracker
+from xskill.engine.record import Recorder, not_finite
+from xskill.engine.seeds import generator, seed_everything
+from xskill.engine.signals import StopOnSignal
+from xskill.errors import Interrupted
+
+Batch = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of one training, counted from 0: the only thing a batch may depend on."""
+
+    seed: int
+    phase: str
+    index: int
+
+    def generator(self, stream: str) -> torch.Generator:
+        """An independent CPU generator for each named stream of this step."""
+        return generator(self.seed, self.phase, self.index, stream)
+
+
+class Phase(Protocol):
+    """What a training phase supplies."""
+
+    name: str
+    """Names its folder and its random streams."""
+    module: nn.Module
+    """The network; its state dict is what is saved."""
+    monitor: str
+    """The metric of `evaluate` that chooses the best checkpoint."""
+    better: Literal["min", "max"]
+    """Whether a small or a large `monitor` is good."""
+
+    def batch(self, step: Step) -> Batch:
+        """The global batch of a step, on the CPU: `ids` (B,) and whatever is drawn at random, each (B, ...)."""
+
+    def loss(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """The mean loss over this process's share of the batch, and metrics (0-d tensors), on the device.
+
+        Call `module`, not `self.module`: it is the same network in the loop's precision and among its processes.
+        """
+
+    def evaluate(self, module: nn.Module) -> Mapping[str, float]:
+        """Metrics on held-out data, `monitor` among them; the network is in evaluation mode, without gradients."""
+
+
+def train(
+    phase: Phase,
+    config: LoopConfig,
+    *,
+    seed: int,
+    folder: Path,
+    device: Device = "auto",
+    trackers: tuple[Tracker, ...] = (),
+    console: Console | None = None,
+) -> Checkpoint:
+    """Train `phase` in `folder`, from its newest whole checkpoint if there is one, and return its best checkpoint.
+
+    Raises `Interrupted` after SIGINT or SIGTERM (a checkpoint is written first), `RunError` when the loss is not
+    finite or the disk is full.
+    """
+    console = console or Console()
+    acc = accelerator(device, config.precision)
+    phase.module.to(acc.device)
+    averaged = _average(phase.module, config) if config.ema_decay else None  # before accelerate replaces the forward
+    module = acc.prepare_model(phase.module)
+    if config.compile:
+        phase.module.compile()
+    optimizer = _optimizer(phase.module, config, acc.device)
+    training = Training(phase.module, optimizer, averaged)
+    checkpoints = Checkpoints(folder / "checkpoints", config.keep_last, phase.monitor, phase.better)
+    start = _resume(training, checkpoints, acc, console)
+
+    def drawn(index: int) -> tuple[Batch, Batch]:
+        whole = phase.batch(Step(seed, phase.name, index))
+        mine = share(whole, acc.process_index, acc.num_processes)
+        return whole, {name: tensor.to(acc.device, non_blocking=True) for name, tensor in mine.items()}
+
+    with StopOnSignal(console) as stop, ExitStack() as stack:
+        record = None
+        if acc.is_main_process:
+            about = {"device": acc.device.type, "processes": acc.num_processes}
+            record = Recorder(
+                phase, training, checkpoints, config,
+                seed=seed, folder=folder, start=start, trackers=trackers, console=console, about=about,
+            )  # fmt: skip
+            stack.enter_context(record)
+        module.train()
+        upcoming = drawn(start) if start < config.steps else None
+        for index in range(start, config.steps):
+            assert upcoming is not None
+            whole, batch = upcoming
+            done = index + 1
+            seed_everything(seed, phase.name, index, acc.process_index)
+            rate = learning_rate(config, index)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            loss, metrics = phase.loss(module, batch)
+            optimizer.zero_grad()
+            acc.backward(loss)
+            norm = acc.clip_grad_norm_(phase.module.parameters(), config.clip_norm or math.inf)
+            assert norm is not None
+            optimizer.step()
+            upcoming = drawn(done) if done < config.steps else None  # while the device is still at work
+            if averaged is not None:
+                averaged.update_parameters(phase.module)
+
+            values, stopping = _reduced(acc, {"loss": loss, "gradient_norm": norm, **metrics}, stop.asked)
+            if not (math.isfinite(values["loss"]) and math.isfinite(values["gradient_norm"])):
+                raise not_finite(phase.name, done, values, whole["ids"].tolist(), checkpoints, folder)
+            if record is not None:
+                record.after(done, {"learning_rate": rate, **values}, stopping=stopping)
+            if stopping or done % config.checkpoint_every == 0 or done == config.steps:
+                acc.wait_for_everyone()
+            if stopping and done < config.steps:
+                raise Interrupted(f"stopped after step {done} of {config.steps} of phase '{phase.name}'")
+    best = checkpoints.best()
+    assert best is not None
+    return best
+
+
+def learning_rate(config: LoopConfig, index: int) -> float:
+    """The learning rate of the step `index`, counted from 0: no state, so nothing to save."""
+    if index < config.warmup_steps:
+        return config.learning_rate * (index + 1) / config.warmup_steps
+    if config.schedule == "constant":
+        return config.learning_rate
+    done = (index - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
+    return config.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def _optimizer(module: nn.Module, config: LoopConfig, device: torch.device) -> Optimizer:
+    kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    fused = device.type == "cuda"
+    return kind(parameters, lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay, fused=fused)
+
+
+def _average(module: nn.Module, config: LoopConfig) -> AveragedModel:
+    @torch.no_grad()
+    def update(averaged: list[Tensor], current: list[Tensor], updates: Tensor) -> None:
+        # Tensor arithmetic throughout: reading a number here would make a GPU wait.
+        weight = (1 + updates.to(averaged[0].dtype)).pow(-config.ema_power).clamp(min=1 - config.ema_decay)
+        change = torch._foreach_sub(current, averaged)
+        torch._foreach_mul_(change, weight)
+        torch._foreach_add_(averaged, change)
+
+    return AveragedModel(module, multi_avg_fn=update)
+
+
+def _resume(training: Training, checkpoints: Checkpoints, acc: Accelerator, console: Console) -> int:
+    """Restore the newest whole checkpoint, the main process choosing, and return its step (0 when there is none)."""
+    step = 0
+    if acc.is_main_process:
+        sweep(checkpoints.folder)
+        newest, damaged = checkpoints.newest_whole()
+        for damage in damaged:
+            console.print(f"passed over a damaged checkpoint: {damage}", style="yellow")
+        if newest is not None:
+            step = newest.step
+            console.print(f"going on from {newest.path}")
+    step = agreed(step, acc.device)
+    if step:
+        listed, _ = checkpoints.listed()
+        restore(next(checkpoint for checkpoint in listed if checkpoint.step == step), training)
+    return step
+
+
+def _reduced(acc: Accelerator, metrics: Mapping[str, Tensor], stop: bool) -> tuple[dict[str, float], bool]:
+    """Means over all processes, and whether any was asked to stop: one reduction, one wait for the device."""
+    flag = torch.tensor(float(stop), device=acc.device)
+    values = acc.reduce(torch.stack([flag, *(metric.detach().float() for metric in metrics.values())]), "mean").tolist()
+    return dict(zip(metrics, values[1:], strict=True)), values[0] > 0
