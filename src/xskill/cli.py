@@ -73,7 +73,9 @@ def train(args: Sequence[str]) -> None:
     saved = _saved_config(args)
     if saved is None:
         choice = {name: Named(name, config) for name, (_, config) in PRESETS.items()}
-        kind: Any = Train[tyro.extras.subcommand_type_from_defaults(choice, {name: about for name, (about, _) in PRESETS.items()})]  # type: ignore[misc]
+        kind: Any = Train[
+            tyro.extras.subcommand_type_from_defaults(choice, {name: about for name, (about, _) in PRESETS.items()})
+        ]  # type: ignore[misc]
         options: Train[Named] = tyro.cli(kind, prog="xskill train", args=args, config=_TYRO)
     else:
         options = tyro.cli(Train[Named], default=Train(saved), prog="xskill train", args=args, config=_TYRO)
@@ -153,7 +155,7 @@ def _dispatch(args: Sequence[str]) -> None:
         commands = "\n".join(f"  {name:{width}}  {about}" for name, (_, about) in COMMANDS.items())
         print(
             f"xskill {xskill.__version__}: {xskill.__doc__}\n\nusage: xskill COMMAND [OPTIONS]\n\n{commands}\n\n"
-            "`xskill COMMAND --help` explains a command; --debug shows where an error arose; --version prints the version."
+            "`xskill COMMAND --help` explains a command; --debug shows where an error arose; --version is the version."
         )
     elif args[0] == "--version":
         print(xskill.__version__)

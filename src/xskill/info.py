@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 import xskill
 
 PACKAGES = (
-    "torch", "accelerate", "diffusers", "safetensors", "mujoco", "gymnasium", "gymnasium-robotics", "fast-simplification",
-    "av", "pyarrow", "numpy", "scikit-learn", "matplotlib", "tyro", "rich",
+    "torch", "accelerate", "diffusers", "safetensors", "mujoco", "gymnasium", "gymnasium-robotics",
+    "fast-simplification", "av", "pyarrow", "numpy", "scikit-learn", "matplotlib", "tyro", "rich",
 )  # fmt: skip
 
 EXTRAS = {
@@ -81,7 +81,10 @@ def gather() -> Facts:
         cpu_cores=len(os.sched_getaffinity(0)),
         gpus=_gpus(),
         rendering=_rendering(),
-        extras={name: Extra(purpose, tuple(p for p in needs if _version(p) is None)) for name, (needs, purpose) in EXTRAS.items()},
+        extras={
+            name: Extra(purpose, tuple(p for p in needs if _version(p) is None))
+            for name, (needs, purpose) in EXTRAS.items()
+        },
     )
 
 
@@ -90,7 +93,9 @@ def render(facts: Facts) -> str:
     lines = [f"xskill {facts.xskill} on Python {facts.python}, {facts.system}", "", "packages"]
     lines += [f"  {name:20} {version or 'MISSING: pip install ' + name}" for name, version in facts.packages.items()]
     lines += ["", "devices", f"  {'CPU':20} {facts.cpu_cores} cores"]
-    lines += [f"  {f'cuda:{i}':20} {gpu}" for i, gpu in enumerate(facts.gpus)] or [f"  {'GPU':20} none that torch can use"]
+    lines += [f"  {f'cuda:{i}':20} {gpu}" for i, gpu in enumerate(facts.gpus)] or [
+        f"  {'GPU':20} none that torch can use"
+    ]
     rendering = facts.rendering
     lines += ["", "rendering", f"  {rendering.backend or 'none works':20} {rendering.renderer}", "", "extras"]
     for name, extra in facts.extras.items():
@@ -124,7 +129,9 @@ def _rendering() -> Rendering:
     for backend in [chosen] if chosen else ["egl", "osmesa", "glfw"]:
         environment = {**os.environ, "MUJOCO_GL": backend, "PYOPENGL_PLATFORM": backend if backend != "glfw" else ""}
         try:
-            probe = subprocess.run([sys.executable, "-c", _PROBE], env=environment, capture_output=True, text=True, timeout=60)
+            probe = subprocess.run(
+                [sys.executable, "-c", _PROBE], env=environment, capture_output=True, text=True, timeout=60
+            )
         except subprocess.TimeoutExpired:
             why = f"{backend} did not answer within a minute"
             continue

@@ -45,16 +45,22 @@ def run(
             f"example: {metrics['held_out_accuracy']:.1%} of held-out clips told right (chance: 12.5%), "
             f"best at step {result['step']}; weights in {folder / result['weights']}"
         )
+    place.destroy_process_group()
 
 
-def _example(run: Run, config: Config, device: Device, trackers: tuple[Tracker, ...], console: Console) -> Mapping[str, Any]:
+def _example(
+    run: Run, config: Config, device: Device, trackers: tuple[Tracker, ...], console: Console
+) -> Mapping[str, Any]:
     result = run.result("example", inputs={})
     if result is not None:
         console.print("example: trained with this config already, not run again")
         return result
     phase = ExamplePhase(config.example, config.seed)
     folder = run.folder / phase.name
-    best = train(phase, config.example.loop, seed=config.seed, folder=folder, device=device, trackers=trackers, console=console)
+    best = train(
+        phase, config.example.loop, seed=config.seed, folder=folder, device=device, trackers=trackers, console=console
+    )
     result = {"step": best.step, "metrics": best.metrics, "weights": str(best.weights.relative_to(run.folder))}
-    run.finish(phase.name, inputs={}, result=result)
+    if processes(device).is_main_process:
+        run.finish(phase.name, inputs={}, result=result)
     return result

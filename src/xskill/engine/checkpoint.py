@@ -1,11 +1,11 @@
 """Checkpoints of one phase: weights to use, apart from what training needs to go on, in safetensors and JSON.
 
-    step-00000500/
-      manifest.json                  sha256 of every file, step, score, versions
-      pretrained/model.safetensors   the weights to use: the moving average where there is one
-      training/weights.safetensors   the weights under training, where they differ from those
-      training/optimizer.safetensors
-      training/state.json            step, the optimizer's numbers, updates in the moving average
+step-00000500/
+  manifest.json                  sha256 of every file, step, score, versions
+  pretrained/model.safetensors   the weights to use: the moving average where there is one
+  training/weights.safetensors   the weights under training, where they differ from those
+  training/optimizer.safetensors
+  training/state.json            step, the optimizer's numbers, updates in the moving average
 """
 
 import json
@@ -115,42 +115,35 @@ def restore(checkpoint: Checkpoint, training: Training) -> None:
             training.averaged.module.load_state_dict(pretrained)
             training.averaged.n_averaged.fill_(state["averaged"])
             training.module.load_state_dict(safetensors.torch.load_file(path / _WEIGHTS))
-        training.optimizer.load_state_dict(_unflatten(safetensors.torch.load_file(path / _OPTIMIZER), state["optimizer"]))
+        training.optimizer.load_state_dict(_optimizer_state(path / _OPTIMIZER, training.optimizer))
     except (OSError, KeyError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"{path} does not fit this network: {error}") from error
 
 
 def _files(training: Training, step: int) -> Iterator[tuple[str, bytes]]:
-    yield PRETRAINED, _tensors(training.used().state_dict())
+    yield PRETRAINED, _packed(training.used().state_dict())
     if training.averaged is not None:
-        yield _WEIGHTS, _tensors(training.module.state_dict())
-    tensors, numbers = _flatten(training.optimizer.state_dict())
-    yield _OPTIMIZER, _tensors(tensors)
+        yield _WEIGHTS, _packed(training.module.state_dict())
+    state = training.optimizer.state_dict()["state"]
+    yield (
+        _OPTIMIZER,
+        _packed({f"{index}.{name}": tensor for index, tensors in state.items() for name, tensor in tensors.items()}),
+    )
     updates = int(training.averaged.n_averaged) if training.averaged is not None else 0
-    yield _STATE, to_bytes({"step": step, "averaged": updates, "optimizer": numbers})
+    yield _STATE, to_bytes({"step": step, "averaged": updates})
 
 
-def _tensors(tensors: Mapping[str, Tensor]) -> bytes:
-    # A copy each: safetensors refuses views that share storage, such as tied weights.
-    return safetensors.torch.save({name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()})
+def _packed(tensors: Mapping[str, Tensor]) -> bytes:
+    # A copy each: safetensors refuses tensors that share memory, such as tied weights.
+    return safetensors.torch.save(
+        {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
+    )
 
 
-def _flatten(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """An optimizer's state dict as named tensors and JSON."""
-    tensors: dict[str, Tensor] = {}
-    numbers: dict[str, Any] = {"groups": state["param_groups"], "state": {}}
-    for parameter, values in state["state"].items():
-        for name, value in values.items():
-            if isinstance(value, Tensor):
-                tensors[f"{parameter}.{name}"] = value
-            else:
-                numbers["state"][f"{parameter}.{name}"] = value
-    return tensors, numbers
-
-
-def _unflatten(tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> dict[str, Any]:
-    state: dict[int, dict[str, Any]] = {}
-    for key, value in [*tensors.items(), *numbers["state"].items()]:
-        parameter, name = key.split(".", 1)
-        state.setdefault(int(parameter), {})[name] = value
-    return {"state": state, "param_groups": numbers["groups"]}
+def _optimizer_state(path: Path, optimizer: Optimizer) -> dict[str, Any]:
+    """The saved averages with the optimizer's own options, which follow from the config and the device."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in safetensors.torch.load_file(path).items():
+        index, name = key.split(".", 1)
+        state.setdefault(int(index), {})[name] = tensor
+    return {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}

@@ -118,7 +118,7 @@ def _plain(value: object) -> object:
 
 
 def from_json(kind: type[T], values: object, where: str = "config") -> T:
-    """The inverse of `to_json`: missing fields keep their defaults, unknown names and wrong types raise `ConfigError`."""
+    """The inverse of `to_json`. Missing fields keep their defaults; unknown names and wrong types raise ConfigError."""
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where} is {values!r}; expected an object with the fields of {kind.__name__}")
     hints = typing.get_type_hints(kind)
@@ -149,7 +149,9 @@ def _typed(hint: Any, value: object, where: str) -> object:
     elif origin is tuple and isinstance(value, list):
         kinds = (choices[0],) * len(value) if choices[-1] is ... else choices
         if len(kinds) == len(value):
-            return tuple(_typed(kind, item, f"{where}[{i}]") for i, (kind, item) in enumerate(zip(kinds, value, strict=True)))
+            return tuple(
+                _typed(kind, item, f"{where}[{i}]") for i, (kind, item) in enumerate(zip(kinds, value, strict=True))
+            )
     elif hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     elif isinstance(hint, type) and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):

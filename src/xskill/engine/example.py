@@ -82,7 +82,10 @@ def render(paths: Tensor, frames: int, size: int) -> tuple[Tensor, Tensor]:
     time = torch.linspace(-1, 1, frames, device=paths.device)
     centre = middle[:, None] + time[None, :, None] * (speed * heading)[:, None]  # (B, T, 2) in units of the image
     axis = (torch.arange(size, device=paths.device) + 0.5) / size
-    x, y = axis[None, None, None, :] - centre[..., 0, None, None], axis[None, None, :, None] - centre[..., 1, None, None]
+    x, y = (
+        axis[None, None, None, :] - centre[..., 0, None, None],
+        axis[None, None, :, None] - centre[..., 1, None, None],
+    )
     disc = torch.sigmoid((0.12 - (x * x + y * y).sqrt()) * size)[:, :, None]
     colour, ground = paths[:, None, 4:7, None, None], paths[:, None, 7:10, None, None]
     return disc * colour + (1 - disc) * ground, direction

@@ -19,7 +19,7 @@ def write_file(path: Path, data: bytes) -> None:
     """Write or replace one file atomically and durably."""
     aside = path.with_name(f"{ASIDE}{path.name}")
     _write_durably(aside, data)
-    os.replace(aside, path)
+    aside.replace(path)
     _flush_folder(path.parent)
 
 
@@ -44,7 +44,7 @@ def write_folder(path: Path, files: Iterable[tuple[str, bytes]], about: Mapping[
         for folder in [entry for entry in aside.rglob("*") if entry.is_dir()] + [aside]:
             _flush_folder(folder)
         gone = _put_aside(path)
-        os.rename(aside, path)
+        aside.rename(path)
         _flush_folder(path.parent)
         shutil.rmtree(gone, ignore_errors=True)
     except OSError as error:
@@ -113,7 +113,7 @@ def _put_aside(path: Path) -> Path:
     gone = path.with_name(f"{ASIDE}gone-{path.name}")
     shutil.rmtree(gone, ignore_errors=True)
     if path.exists():
-        os.rename(path, gone)
+        path.rename(gone)
     return gone
 
 

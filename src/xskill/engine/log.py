@@ -3,8 +3,9 @@
 import json
 import math
 import os
+import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -90,7 +91,7 @@ class WandbLog:
             raise ConfigError("logging to wandb needs it installed: pip install 'xskill[wandb]'") from None
         identity = folder / "wandb-run-id"
         if not (resume_at and identity.exists()):
-            write_file(identity, wandb.util.generate_id().encode())
+            write_file(identity, secrets.token_hex(8).encode())
         name = "/".join(folder.parts[-2:])
         self._run = wandb.init(project="xskill", name=name, dir=str(folder), id=identity.read_text(), resume="allow")
 
@@ -101,12 +102,12 @@ class WandbLog:
         """Its own process saves what it is handed."""
 
     def close(self) -> None:
-        self._run.finish(quiet=True)
+        self._run.finish()
 
 
 def open_logs(folder: Path, trackers: Sequence[Tracker], resume_at: int) -> list[MetricLog]:
     """The logs of one phase, continued after step `resume_at`."""
-    kinds = {"tensorboard": TensorBoardLog, "wandb": WandbLog}
+    kinds: dict[Tracker, Callable[[Path, int], MetricLog]] = {"tensorboard": TensorBoardLog, "wandb": WandbLog}
     return [JsonLog(folder / "log.jsonl", resume_at), *(kinds[name](folder, resume_at) for name in trackers)]
 
 
@@ -116,8 +117,15 @@ class Progression:
     def __init__(self, title: str, start: int, total: int, console: Console) -> None:
         self._title, self._total, self._console = title, total, console
         self._began, self._start, self._line_due = time.monotonic(), start, 0.0
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
-        self._bar = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=not console.is_terminal)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        self._bar = Progress(
+            *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=not console.is_terminal
+        )
         self._task = self._bar.add_task(title, total=total, completed=start, note="")
 
     def __enter__(self) -> "Progression":
@@ -130,12 +138,16 @@ class Progression:
     def update(self, step: int, metrics: Metrics) -> None:
         elapsed = max(time.monotonic() - self._began, 1e-9)
         rate = (step - self._start) / elapsed
-        losses = "  ".join(f"{name} {value:.4g}" for name, value in metrics.items() if "loss" in name or "accuracy" in name)
+        losses = "  ".join(
+            f"{name} {value:.4g}" for name, value in metrics.items() if "loss" in name or "accuracy" in name
+        )
         self._bar.update(self._task, completed=step, note=f"{rate:.1f} steps/s  {losses}")
         if not self._console.is_terminal and (elapsed >= self._line_due or step == self._total):
             self._line_due = elapsed + 10
             left = (self._total - step) / rate
-            self._console.print(f"{self._title} {step}/{self._total}  {rate:.1f} steps/s  {left:.0f} s left  {losses}", highlight=False)
+            self._console.print(
+                f"{self._title} {step}/{self._total}  {rate:.1f} steps/s  {left:.0f} s left  {losses}", highlight=False
+            )
 
     def say(self, text: str) -> None:
         self._bar.console.print(text, highlight=False)

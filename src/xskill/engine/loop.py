@@ -23,12 +23,13 @@ from xskill.engine.config import LoopConfig
 from xskill.engine.distributed import Device, accelerator, agreed, share
 from xskill.engine.folder import sweep
 from xskill.engine.log import Tracker
-from xskill.engine.record import Recorder, not_finite
+from xskill.engine.record import Recorder
 from xskill.engine.seeds import generator, seed_everything
 from xskill.engine.signals import StopOnSignal
-from xskill.errors import Interrupted
+from xskill.errors import Interrupted, RunError
 
 Batch = dict[str, Tensor]
+Tensors = tuple[Tensor, ...] | list[Tensor]
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,9 @@ def train(
 
             values, stopping = _reduced(acc, {"loss": loss, "gradient_norm": norm, **metrics}, stop.asked)
             if not (math.isfinite(values["loss"]) and math.isfinite(values["gradient_norm"])):
-                raise not_finite(phase.name, done, values, whole["ids"].tolist(), checkpoints, folder)
+                raise (
+                    record.not_finite(done, values, whole["ids"]) if record else RunError(f"not finite at step {done}")
+                )
             if record is not None:
                 record.after(done, {"learning_rate": rate, **values}, stopping=stopping)
             if stopping or done % config.checkpoint_every == 0 or done == config.steps:
@@ -163,9 +166,11 @@ def _optimizer(module: nn.Module, config: LoopConfig, device: torch.device) -> O
 
 def _average(module: nn.Module, config: LoopConfig) -> AveragedModel:
     @torch.no_grad()
-    def update(averaged: list[Tensor], current: list[Tensor], updates: Tensor) -> None:
+    def update(averaged: Tensors, current: Tensors, updates: Tensor | int) -> None:
         # Tensor arithmetic throughout: reading a number here would make a GPU wait.
-        weight = (1 + updates.to(averaged[0].dtype)).pow(-config.ema_power).clamp(min=1 - config.ema_decay)
+        weight = (
+            (1 + torch.as_tensor(updates).to(averaged[0].dtype)).pow(-config.ema_power).clamp(min=1 - config.ema_decay)
+        )
         change = torch._foreach_sub(current, averaged)
         torch._foreach_mul_(change, weight)
         torch._foreach_add_(averaged, change)

@@ -1,6 +1,5 @@
 """What the main process keeps of a training: logs, progress, evaluations and checkpoints."""
 
-import math
 import platform
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from rich.console import Console
+from torch import Tensor
 
 import xskill
 from xskill.engine.checkpoint import Checkpoints, Training
@@ -60,8 +60,8 @@ class Recorder:
         """Record `step`. Raises `RunError` when the disk refuses; the last checkpoint is whole then."""
         evaluated = step % self._config.checkpoint_every == 0 or step == self._config.steps
         self._progress.update(step, metrics)
+        scores = self._evaluate(step) if evaluated else {}
         try:
-            scores = self._evaluate(step) if evaluated else {}
             if evaluated or step % self._config.log_every == 0:
                 for log in self._logs:
                     log.write(step, {**metrics, **scores})
@@ -70,7 +70,19 @@ class Recorder:
                     log.sync()
                 self._checkpoints.save(self._training, step, scores, self._about)
         except (OSError, XSkillError) as error:
-            raise RunError(f"training ended at step {step}: {error}; {last_good(self._checkpoints)}; make room and use --resume") from error
+            raise RunError(
+                f"training ended at step {step}: {error}; {last_good(self._checkpoints)}; make room and use --resume"
+            ) from error
+
+    def not_finite(self, step: int, metrics: Metrics, ids: Tensor) -> RunError:
+        """The error for a loss or gradient that is no number any more; `failure.json` gets all of it."""
+        shown = ", ".join(map(str, ids[:8].tolist())) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
+        path = self._folder / "failure.json"
+        write_file(path, to_bytes({"step": step, "metrics": without_nan(metrics), "batch_ids": ids.tolist()}))
+        return RunError(
+            f"the loss of phase '{self._phase.name}' is not finite at step {step} (loss {metrics['loss']}, gradient "
+            f"norm {metrics['gradient_norm']}, batch ids {shown}; more in {path}); {last_good(self._checkpoints)}"
+        )
 
     def _evaluate(self, step: int) -> dict[str, float]:
         seed_everything(self._seed, self._phase.name, step, "evaluate")
@@ -80,18 +92,6 @@ class Recorder:
             scores = dict(self._phase.evaluate(network))
         network.train()
         return scores
-
-
-def not_finite(phase: str, step: int, metrics: Metrics, ids: list[int], checkpoints: Checkpoints, folder: Path) -> RunError:
-    """The error for a loss or gradient that is no number any more; `failure.json` gets all of it."""
-    failure = {"phase": phase, "step": step, "metrics": without_nan(metrics), "batch_ids": ids}
-    write_file(folder / "failure.json", to_bytes(failure))
-    what = "gradient" if math.isfinite(metrics["loss"]) else "loss"
-    shown = ", ".join(map(str, ids[:8])) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
-    return RunError(
-        f"the {what} of phase '{phase}' is not finite at step {step} (loss {metrics['loss']}, gradient norm "
-        f"{metrics['gradient_norm']}, batch ids {shown}; all in {folder / 'failure.json'}); {last_good(checkpoints)}"
-    )
 
 
 def last_good(checkpoints: Checkpoints) -> str:

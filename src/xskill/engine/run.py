@@ -95,11 +95,15 @@ def read_config(path: Path) -> tuple[str, Mapping[str, Any]]:
 def _refuse_changes(folder: Path, config: Mapping[str, Any]) -> None:
     _, saved = read_config(folder / CONFIG)
     changed = {
-        name: values for name, values in differences(saved, config).items() if "." not in name or (folder / name.split(".")[0]).exists()
+        name: values
+        for name, values in differences(saved, config).items()
+        if "." not in name or (folder / name.split(".")[0]).exists()
     }
     if changed:
         listed = ", ".join(f"{name} was {old!r}, now {new!r}" for name, (old, new) in changed.items())
-        raise RunError(f"{folder} was trained with another config ({listed}); resume with the old one, or choose another --out")
+        raise RunError(
+            f"{folder} was trained with another config ({listed}); resume with the old one, or choose another --out"
+        )
 
 
 @contextmanager

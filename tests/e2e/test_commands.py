@@ -1,0 +1,185 @@
+"""The commands as a user types them: answers, mistakes, exit codes."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Command, newest_files
+from xskill.cli import COMMANDS
+from xskill.presets import PRESETS
+
+CPU = ("--device", "cpu")
+
+
+def one_sentence(text: str) -> bool:
+    return len(text.strip().splitlines()) == 1 and text.startswith("xskill: ")
+
+
+def test_help_lists_every_command_and_answers_at_once(xskill: Command) -> None:
+    began = time.monotonic()
+    bare = min(_timed(xskill) for _ in range(3))
+    assert time.monotonic() - began < 60
+    answer = xskill("--help")
+    assert answer.returncode == 0
+    assert all(re.search(rf"^  {name} ", answer.stdout, re.MULTILINE) for name in COMMANDS)
+    assert answer.stdout == xskill().stdout
+    assert bare < 5  # a second is the aim (benchmarks/start.py reports it); a heavy import would take this many
+
+
+def _timed(xskill: Command) -> float:
+    began = time.monotonic()
+    xskill("--help")
+    return time.monotonic() - began
+
+
+def test_help_and_parsing_import_nothing_heavy() -> None:
+    heavy = {
+        "torch",
+        "accelerate",
+        "numpy",
+        "av",
+        "mujoco",
+        "gymnasium",
+        "matplotlib",
+        "sklearn",
+        "pyarrow",
+        "diffusers",
+    }
+    for args in (["--help"], ["train", "kitchen", "--help"], ["train", "nonsense"]):
+        code = f"import sys; from xskill.cli import main; main({args}); print('heavy:', {heavy} & set(sys.modules))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert "heavy: set()" in done.stdout, done
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(xskill: Command, command: str) -> None:
+    answer = xskill(command, "--help")
+    assert answer.returncode == 0
+    assert "usage" in answer.stdout
+
+
+def test_train_help_shows_presets_and_their_values(xskill: Command) -> None:
+    presets = xskill("train", "--help").stdout
+    assert all(name in presets and about.split(",")[0].split(";")[0] in presets for name, (about, _) in PRESETS.items())
+    options = xskill("train", "debug", "--help").stdout
+    assert "--example.loop.steps" in options
+    assert "(default: 60)" in options
+
+
+@pytest.mark.parametrize(
+    ("args", "answer"),
+    [
+        (["trian"], "there is no command 'trian' (did you mean 'train'?)"),
+        (["train", "kichen"], "there is no preset 'kichen' (did you mean 'kitchen'?)"),
+        (["train", "debug", "--example.batch-size", "0"], "batch_size is 0; it must be at least 1"),
+        (["train", "--resume"], "--resume without a preset needs --out FOLDER, the run to continue"),
+        (["train", "--config", "nowhere.json"], "there is no config file nowhere.json"),
+        (
+            ["train", "debug", "--resume", "--overwrite", *CPU],
+            "--resume and --overwrite exclude each other: continue the run, or replace it",
+        ),
+        (
+            ["train", "debug", "--device", "cuda"],
+            "device is 'cuda', but torch sees no CUDA device here; use --device cpu or auto",
+        ),
+    ],
+)
+def test_a_mistake_is_answered_in_one_sentence_with_exit_code_2(xskill: Command, args: list[str], answer: str) -> None:
+    done = xskill(*args, CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 2
+    assert done.stderr.strip() == f"xskill: {answer}"
+    assert done.stdout == ""
+
+
+def test_an_unknown_option_is_answered_with_the_nearest(xskill: Command) -> None:
+    done = xskill("train", "debug", "--example.loop.step", "3")
+    assert done.returncode == 2
+    assert "--example.loop.steps" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_traceback_only_with_debug(xskill: Command, tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("in the way")
+    plain = xskill("train", "debug", *CPU)
+    assert plain.returncode == 1
+    assert one_sentence(plain.stderr)
+    verbose = xskill("train", "debug", *CPU, "--debug")
+    assert verbose.returncode == 1
+    assert "Traceback" in verbose.stderr
+
+
+@pytest.mark.slow
+def test_a_run_is_made_kept_loaded_again_and_replaced_only_when_told(xskill: Command, tmp_path: Path) -> None:
+    first = xskill("train", "debug", "--out", "a", *CPU, "--example.loop.steps", 20, "--seed", 5)
+    assert first.returncode == 0, first.stderr
+    saved = json.loads((tmp_path / "a/config.json").read_text())
+    assert (saved["preset"], saved["config"]["seed"], saved["config"]["example"]["loop"]["steps"]) == ("debug", 5, 20)
+
+    again = xskill("train", "debug", "--out", "a", *CPU)
+    assert again.returncode == 1
+    assert one_sentence(again.stderr)
+    assert "--resume" in again.stderr
+    assert "--overwrite" in again.stderr
+
+    same = xskill("train", "--config", "a/config.json", "--out", "b", *CPU)
+    assert same.returncode == 0, same.stderr
+    assert newest_files(tmp_path / "a/example") == newest_files(tmp_path / "b/example")
+
+    changed = xskill("train", "--config", "a/config.json", "--out", "c", *CPU, "--seed", 6)
+    assert changed.returncode == 0, changed.stderr
+    assert newest_files(tmp_path / "a/example") != newest_files(tmp_path / "c/example")
+
+    resumed = xskill("train", "--resume", "--out", "a", *CPU)
+    assert resumed.returncode == 0
+    assert "not run again" in resumed.stdout
+
+    refused = xskill("train", "--resume", "--out", "a", *CPU, "--example.loop.steps", 30)
+    assert refused.returncode == 1
+    assert "example.loop.steps was 20, now 30" in refused.stderr
+
+    replaced = xskill("train", "debug", "--overwrite", "--out", "a", *CPU, "--example.loop.steps", 10)
+    assert replaced.returncode == 0, replaced.stderr
+    assert newest_files(tmp_path / "a/example")[""] == "step-00000010"
+
+
+def test_info_tells_what_is_here_and_what_is_missing(xskill: Command) -> None:
+    facts = json.loads(xskill("info", "--json").stdout)
+    assert facts["python"] == sys.version.split()[0]
+    assert facts["packages"]["torch"].startswith("2.")
+    assert facts["cpu_cores"] >= 1
+    assert facts["rendering"]["backend"] in ("egl", "osmesa", "glfw"), facts["rendering"]
+    assert facts["extras"]["tensorboard"]["missing"] == []
+    text = xskill("info").stdout
+    for name, extra in facts["extras"].items():
+        assert extra["purpose"] in text
+        assert not extra["missing"] or f"pip install 'xskill[{name}]'" in text
+
+
+def test_info_says_why_nothing_can_be_rendered(xskill: Command) -> None:
+    facts = json.loads(xskill("info", "--json", MUJOCO_GL="nonsense").stdout)
+    assert facts["rendering"]["backend"] is None
+    assert "nonsense" in facts["rendering"]["renderer"]
+
+
+@pytest.mark.slow
+def test_the_demo_trains_says_what_it_is_and_shows_itself_again(xskill: Command, tmp_path: Path) -> None:
+    first = xskill("demo", *CPU)
+    assert first.returncode == 0, first.stderr
+    assert "example phase" in first.stdout
+    share = re.search(r"([\d.]+)% of held-out clips told right", first.stdout)
+    assert share
+    assert float(share[1]) > 60
+    again = xskill("demo", *CPU)
+    assert again.returncode == 0
+    assert "not run again" in again.stdout
+    assert share[0] in again.stdout
+    assert (tmp_path / "demo/example/log.jsonl").exists()
+
+
+def test_the_version_is_the_packages(xskill: Command) -> None:
+    assert xskill("--version").stdout.strip() in (ROOT / "CHANGELOG.md").read_text()

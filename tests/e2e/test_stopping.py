@@ -1,0 +1,116 @@
+"""What a user meets when a training stops: by their wish, by a full disk, by a loss that is no number."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Command, log_of, newest_files
+
+LONG = ("--example.loop.steps=100000", "--example.loop.checkpoint-every=100000", "--device=cpu")
+
+
+def started(out: Path, *more: str) -> "subprocess.Popen[str]":
+    """A training that has taken its first steps."""
+    words = [sys.executable, "-m", "xskill", "train", "debug", f"--out={out}", *more]
+    training = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not ((log := out / "example" / "log.jsonl").exists() and log.stat().st_size):
+        assert training.poll() is None, training.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return training
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: signal.Signals) -> None:
+    training = started(tmp_path / "run", *LONG)
+    training.send_signal(number)
+    out, err = training.communicate(timeout=60)
+    assert training.returncode == 130
+    assert "finishing this step" in out
+    assert f"go on with: xskill train --resume --out {tmp_path / 'run'}" in err
+    assert "Traceback" not in out + err
+    last = log_of(tmp_path / "run" / "example")[-1]["step"]
+    assert newest_files(tmp_path / "run" / "example")[""] == f"step-{last:08d}"
+
+
+@pytest.mark.slow
+def test_stopped_and_resumed_equals_never_stopped(tmp_path: Path, xskill: Command) -> None:
+    loop = ("--example.loop.steps=600", "--example.loop.checkpoint-every=200", "--device=cpu")
+    training = started(tmp_path / "stopped", *loop)
+    training.send_signal(signal.SIGINT)
+    training.communicate(timeout=60)
+    assert training.returncode == 130
+    assert xskill("train", "--resume", "--out", tmp_path / "stopped", "--device=cpu").returncode == 0
+    assert xskill("train", "debug", "--out", tmp_path / "straight", *loop).returncode == 0
+    assert newest_files(tmp_path / "stopped" / "example") == newest_files(tmp_path / "straight" / "example")
+    assert log_of(tmp_path / "stopped" / "example") == log_of(tmp_path / "straight" / "example")
+
+
+@pytest.mark.slow
+def test_two_trainings_cannot_share_a_folder(tmp_path: Path, xskill: Command) -> None:
+    training = started(tmp_path / "run", *LONG)
+    try:
+        second = xskill("train", "--resume", "--out", tmp_path / "run", "--device=cpu")
+        assert second.returncode == 1
+        assert f"another process (pid {training.pid}) is working in" in second.stderr
+    finally:
+        training.send_signal(signal.SIGINT)
+        training.communicate(timeout=60)
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path, xskill: Command) -> None:
+    failed = xskill(
+        "train", "debug", "--out=run", "--device=cpu",
+        "--example.loop.learning-rate=1e30", "--example.loop.warmup-steps=0", "--example.loop.checkpoint-every=1",
+    )  # fmt: skip
+    assert failed.returncode == 1
+    assert "not finite at step" in failed.stderr
+    assert "batch ids" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    failure = json.loads((tmp_path / "run/example/failure.json").read_text())
+    assert len(failure["batch_ids"]) == 8
+    good = newest_files(tmp_path / "run/example")[""]
+    assert f"the last good checkpoint is run/example/checkpoints/{good}" in failed.stderr
+    assert good == f"step-{failure['step'] - 1:08d}"
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_the_run_and_spares_the_last_checkpoint(tmp_path: Path, xskill: Command) -> None:
+    # A file system with room for the first checkpoint but not for the sixth, since all are kept.
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if (
+        os.geteuid()
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=320k", "tmpfs", disk], capture_output=True).returncode
+    ):
+        pytest.skip(
+            "only root can mount the small disk this test fills; tests/engine/test_checkpoint.py injects the error"
+        )
+    try:
+        out = disk / "run"
+        options = ("--device=cpu", "--example.loop.keep-last=100")
+        full = xskill("train", "debug", "--out", out, *options)
+        assert full.returncode == 1
+        assert "No space left on device" in full.stderr
+        assert "the last good checkpoint is" in full.stderr
+        assert "Traceback" not in full.stderr
+        reached = newest_files(out / "example")[""]
+        assert f"checkpoints/{reached}" in full.stderr
+        assert not list(out.rglob(".aside-*"))
+
+        subprocess.run(["mount", "-o", "remount,size=10m", disk], check=True)
+        assert xskill("train", "--resume", "--out", out, "--device=cpu").returncode == 0
+        assert xskill("train", "debug", "--out", "roomy", *options).returncode == 0
+        assert newest_files(out / "example") == newest_files(tmp_path / "roomy/example")
+        assert log_of(out / "example") == log_of(tmp_path / "roomy/example")
+    finally:
+        subprocess.run(["umount", disk], check=True)
