@@ -37,6 +37,12 @@ def demos() -> Path:
     return Path(path)
 
 
+def launcher(processes: int) -> list[str]:
+    """The words before an `xskill` command that runs in this many processes."""
+    several = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    return [sys.executable, *(several if processes > 1 else []), "-m", "xskill"]
+
+
 def log_of(phase: Path) -> list[dict[str, Any]]:
     """The records of a phase's log, without the one thing that differs from run to run."""
     records = [json.loads(line) for line in (phase / "log.jsonl").read_text().splitlines()]

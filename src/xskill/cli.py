@@ -5,12 +5,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import tyro
 
 import xskill
-from xskill.engine.config import did_you_mean, from_json
+from xskill.engine.config import Device, Tracker, did_you_mean, from_json
 from xskill.errors import ConfigError, Interrupted, XSkillError
 from xskill.presets import PRESETS, Config
 
@@ -43,9 +43,9 @@ class Train(Generic[Start]):
     """Continue the run in that folder; then neither preset nor --config is needed."""
     overwrite: bool = False
     """Replace the run in that folder."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
     """Where to train; auto takes a GPU when there is one."""
-    log: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    log: tuple[Tracker, ...] = ()
     """Trackers to log to, besides log.jsonl."""
 
 
@@ -57,7 +57,7 @@ class Demo:
     """Run folder; an interrupted demo continues, a finished one is shown again."""
     overwrite: bool = False
     """Start anew."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
     """Where to train; auto takes a GPU when there is one."""
 
 
@@ -73,10 +73,9 @@ def train(args: Sequence[str]) -> None:
     saved = _saved_config(args)
     if saved is None:
         choice = {name: Named(name, config) for name, (_, config) in PRESETS.items()}
-        kind: Any = Train[
-            tyro.extras.subcommand_type_from_defaults(choice, {name: about for name, (about, _) in PRESETS.items()})
-        ]  # type: ignore[misc]
-        options: Train[Named] = tyro.cli(kind, prog="xskill train", args=args, config=_TYRO)
+        about = {name: about for name, (about, _) in PRESETS.items()}
+        start: Any = tyro.extras.subcommand_type_from_defaults(choice, about)
+        options: Train[Named] = tyro.cli(Train[start], prog="xskill train", args=args, config=_TYRO)
     else:
         options = tyro.cli(Train[Named], default=Train(saved), prog="xskill train", args=args, config=_TYRO)
     named, folder = options.start, options.out or Path("runs") / options.start.preset

@@ -7,10 +7,9 @@ from typing import Any
 
 from rich.console import Console
 
-from xskill.engine.config import to_json
-from xskill.engine.distributed import Device, processes
+from xskill.engine.config import Device, Tracker, to_json
+from xskill.engine.distributed import processes
 from xskill.engine.example import ExamplePhase
-from xskill.engine.log import Tracker
 from xskill.engine.loop import train
 from xskill.engine.run import Run, open_run
 from xskill.errors import Interrupted

@@ -3,24 +3,20 @@
 import os
 import random
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.conftest import log_of, newest_files
+from tests.conftest import launcher, log_of, newest_files
 
 STEPS = 150
 
 
 def command(out: Path, processes: int, every: int, *more: str) -> list[str]:
-    launcher = (
-        [] if processes == 1 else ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    )
     loop = [f"--example.loop.steps={STEPS}", f"--example.loop.checkpoint-every={every}", "--device=cpu"]
-    return [sys.executable, *launcher, "-m", "xskill", "train", "debug", f"--out={out}", *loop, *more]
+    return [*launcher(processes), "train", "debug", f"--out={out}", *loop, *more]
 
 
 def environment() -> dict[str, str]:
@@ -49,8 +45,8 @@ def kill_at(out: Path, step: int, processes: int, every: int, *more: str) -> Non
         assert training.poll() is None, "it ended before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.001)
-    launcher = psutil.Process(training.pid)
-    everyone = [launcher, *launcher.children(recursive=True)]  # torchrun's workers have sessions of their own
+    parent = psutil.Process(training.pid)
+    everyone = [parent, *parent.children(recursive=True)]  # torchrun's workers have sessions of their own
     for process in everyone:
         process.kill()
     training.wait()

@@ -4,20 +4,19 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Command, log_of, newest_files
+from tests.conftest import Command, launcher, log_of, newest_files
 
 LONG = ("--example.loop.steps=100000", "--example.loop.checkpoint-every=100000", "--device=cpu")
 
 
-def started(out: Path, *more: str) -> "subprocess.Popen[str]":
+def started(out: Path, *more: str, processes: int = 1) -> "subprocess.Popen[str]":
     """A training that has taken its first steps."""
-    words = [sys.executable, "-m", "xskill", "train", "debug", f"--out={out}", *more]
+    words = [*launcher(processes), "train", "debug", f"--out={out}", *more]
     training = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while not ((log := out / "example" / "log.jsonl").exists() and log.stat().st_size):
@@ -38,6 +37,18 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: signal.Sig
     assert f"go on with: xskill train --resume --out {tmp_path / 'run'}" in err
     assert "Traceback" not in out + err
     last = log_of(tmp_path / "run" / "example")[-1]["step"]
+    assert newest_files(tmp_path / "run" / "example")[""] == f"step-{last:08d}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_two_processes_at_the_same_step(tmp_path: Path, number: signal.Signals) -> None:
+    training = started(tmp_path / "run", *LONG, processes=2)
+    training.send_signal(number)
+    _, err = training.communicate(timeout=60)
+    assert training.returncode != 0  # torchrun has exit codes of its own
+    last = log_of(tmp_path / "run" / "example")[-1]["step"]
+    assert f"stopped after step {last} of" in err
     assert newest_files(tmp_path / "run" / "example")[""] == f"step-{last:08d}"
 
 

@@ -12,6 +12,9 @@ from xskill.errors import ConfigError
 
 T = TypeVar("T")
 
+Device = Literal["auto", "cpu", "cuda"]
+Tracker = Literal["tensorboard", "wandb"]
+
 
 @dataclass(frozen=True)
 class LoopConfig:

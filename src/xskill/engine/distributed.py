@@ -11,9 +11,8 @@ from accelerate import Accelerator, PartialState
 from accelerate.state import AcceleratorState
 from torch import Tensor
 
+from xskill.engine.config import Device
 from xskill.errors import ConfigError
-
-Device = Literal["auto", "cpu", "cuda"]
 
 
 def processes(device: Device) -> PartialState:

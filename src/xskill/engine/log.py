@@ -7,16 +7,16 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from xskill.engine.config import Tracker
 from xskill.engine.folder import without_nan, write_file
 from xskill.errors import ConfigError
 
 Metrics = Mapping[str, float]
-Tracker = Literal["tensorboard", "wandb"]
 
 
 class MetricLog(Protocol):

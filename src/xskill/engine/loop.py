@@ -19,10 +19,9 @@ from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel
 
 from xskill.engine.checkpoint import Checkpoint, Checkpoints, Training, restore
-from xskill.engine.config import LoopConfig
-from xskill.engine.distributed import Device, accelerator, agreed, share
+from xskill.engine.config import Device, LoopConfig, Tracker
+from xskill.engine.distributed import accelerator, agreed, share
 from xskill.engine.folder import sweep
-from xskill.engine.log import Tracker
 from xskill.engine.record import Recorder
 from xskill.engine.seeds import generator, seed_everything
 from xskill.engine.signals import StopOnSignal

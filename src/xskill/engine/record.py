@@ -12,9 +12,9 @@ from torch import Tensor
 
 import xskill
 from xskill.engine.checkpoint import Checkpoints, Training
-from xskill.engine.config import LoopConfig
+from xskill.engine.config import LoopConfig, Tracker
 from xskill.engine.folder import to_bytes, without_nan, write_file
-from xskill.engine.log import Metrics, Progression, Tracker, open_logs
+from xskill.engine.log import Metrics, Progression, open_logs
 from xskill.engine.seeds import seed_everything
 from xskill.errors import RunError, XSkillError
 
