@@ -143,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, XSkillError):
             _say(f"xskill: {error}", error=True)
             return error.exit_code
-        _say(f"xskill: unexpected {type(error).__name__}: {error} (--debug shows where)", error=True)
+        print(f"xskill: unexpected {type(error).__name__}: {error} (--debug shows where)", file=sys.stderr)
         return 1
     return 0
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from xskill.engine.config import Device, Tracker, to_json
-from xskill.engine.distributed import processes
+from xskill.engine.distributed import processes, wait_for_everyone
 from xskill.engine.example import ExamplePhase
 from xskill.engine.loop import train
 from xskill.engine.run import Run, open_run
@@ -34,7 +34,7 @@ def run(
         opened = Run(folder, to_json(config))
         if place.is_main_process:
             opened = stack.enter_context(open_run(folder, preset, opened.config, resume=resume, overwrite=overwrite))
-        place.wait_for_everyone()
+        wait_for_everyone()
         try:
             result = _example(opened, config, device, tuple(trackers), console)
         except Interrupted as stop:

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,21 +19,11 @@ def one_sentence(text: str) -> bool:
     return len(text.strip().splitlines()) == 1 and text.startswith("xskill: ")
 
 
-def test_help_lists_every_command_and_answers_at_once(xskill: Command) -> None:
-    began = time.monotonic()
-    bare = min(_timed(xskill) for _ in range(3))
-    assert time.monotonic() - began < 60
+def test_help_lists_every_command(xskill: Command) -> None:
     answer = xskill("--help")
     assert answer.returncode == 0
     assert all(re.search(rf"^  {name} ", answer.stdout, re.MULTILINE) for name in COMMANDS)
     assert answer.stdout == xskill().stdout
-    assert bare < 5  # a second is the aim (benchmarks/start.py reports it); a heavy import would take this many
-
-
-def _timed(xskill: Command) -> float:
-    began = time.monotonic()
-    xskill("--help")
-    return time.monotonic() - began
 
 
 def test_help_and_parsing_import_nothing_heavy() -> None:

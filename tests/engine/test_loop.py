@@ -136,9 +136,10 @@ def test_a_compiled_network_learns_the_same(tmp_path: Path) -> None:
         assert eager == pytest.approx(compiled_, rel=1e-4)
 
 
-def test_evaluation_does_not_disturb_training(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ema_decay", [0.0, 0.99])
+def test_evaluation_does_not_disturb_training(tmp_path: Path, ema_decay: float) -> None:
     for every in (1, 12):
-        loop = replace(LOOP, checkpoint_every=every)
+        loop = replace(LOOP, checkpoint_every=every, ema_decay=ema_decay)
         train(ExamplePhase(DEBUG, 0), loop, seed=0, folder=tmp_path / str(every), device="cpu", console=quiet())
     files = [newest_files(tmp_path / str(every)) for every in (1, 12)]
     assert files[0] == files[1]

@@ -39,10 +39,20 @@ def share(batch: dict[str, Tensor], rank: int, world: int) -> dict[str, Tensor]:
     return {name: tensor.tensor_split(world)[rank] for name, tensor in batch.items()}
 
 
+def wait_for_everyone() -> None:
+    """Return once every process is here. (accelerate's own names a CUDA device even to processes on the CPU.)"""
+    if _several():
+        torch.distributed.barrier()
+
+
 def agreed(value: int, device: torch.device) -> int:
     """The main process's value, on every process."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+    if not _several():
         return value
     message = torch.tensor([value], device=device)
     torch.distributed.broadcast(message, src=0)
     return int(message.item())
+
+
+def _several() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()

@@ -20,7 +20,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from xskill.engine.checkpoint import Checkpoint, Checkpoints, Training, restore
 from xskill.engine.config import Device, LoopConfig, Tracker
-from xskill.engine.distributed import accelerator, agreed, share
+from xskill.engine.distributed import accelerator, agreed, share, wait_for_everyone
 from xskill.engine.folder import sweep
 from xskill.engine.record import Recorder
 from xskill.engine.seeds import generator, seed_everything
@@ -138,7 +138,7 @@ def train(
             if record is not None:
                 record.after(done, {"learning_rate": rate, **values}, stopping=stopping)
             if stopping or done % config.checkpoint_every == 0 or done == config.steps:
-                acc.wait_for_everyone()
+                wait_for_everyone()
             if stopping and done < config.steps:
                 raise Interrupted(f"stopped after step {done} of {config.steps} of phase '{phase.name}'")
     best = checkpoints.best()
