@@ -1,6 +1,9 @@
 """The `xskill` command. Each command imports what it needs when it runs, so that `--help` answers at once."""
 
+import argparse
 import os
+import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +13,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import tyro
 
 import xskill
-from xskill.engine.config import Device, Tracker, did_you_mean, from_json
+from xskill.engine.config import Device, Tracker, did_you_mean, from_json, to_json
 from xskill.errors import ConfigError, Interrupted, XSkillError
 from xskill.presets import PRESETS, Config
 
@@ -30,6 +33,8 @@ class Named:
 @dataclass(frozen=True)
 class Train(Generic[Start]):
     """Train every phase of a preset; any of its values can be given, as in --example.loop.steps 200.
+
+    Until the phases of the method are built, each preset trains the engine's example phase.
 
     Several processes: torchrun --nproc-per-node 2 -m xskill train ...
     """
@@ -51,7 +56,7 @@ class Train(Generic[Start]):
 
 @dataclass(frozen=True)
 class Demo:
-    """Train the engine's example phase on generated clips: the phases of the method are not built yet."""
+    """Train the engine's example phase, which tells in which direction a disc moves in generated clips."""
 
     out: Path = Path("demo")
     """Run folder; an interrupted demo continues, a finished one is shown again."""
@@ -78,36 +83,33 @@ def train(args: Sequence[str]) -> None:
         options: Train[Named] = tyro.cli(Train[start], prog="xskill train", args=args, config=_TYRO)
     else:
         options = tyro.cli(Train[Named], default=Train(saved), prog="xskill train", args=args, config=_TYRO)
-    named, folder = options.start, options.out or Path("runs") / options.start.preset
-    from xskill.pipeline import run
+    named = options.start
+    folder = (options.out or Path("runs") / named.preset).expanduser()
+    again = ["xskill", "train", "--resume", "--out", str(folder)]
+    again += ["--device", options.device] if options.device != "auto" else []
+    again += ["--log", *options.log] if options.log else []
+    from xskill.pipeline import Where, run
 
     run(
         named.preset,
         named.config,
-        folder,
-        resume=options.resume,
-        overwrite=options.overwrite,
-        device=options.device,
-        trackers=options.log,
-        again=f"xskill train --resume --out {folder}",
+        Where(folder, shlex.join(again), options.resume, options.overwrite, options.device, options.log),
     )
 
 
 def demo(args: Sequence[str]) -> None:
     options = tyro.cli(Demo, prog="xskill demo", args=args, config=_TYRO)
-    _say("No skills yet: this trains the engine's example phase, which tells where a disc moves in generated clips.")
-    begun = (options.out / "config.json").exists()
-    from xskill.pipeline import run
+    folder, config = options.out.expanduser(), PRESETS["quick"][1]
+    from xskill.engine.run import read_config
+    from xskill.pipeline import Where, run
 
-    run(
-        "quick",
-        PRESETS["quick"][1],
-        options.out,
-        resume=begun and not options.overwrite,
-        overwrite=begun and options.overwrite,
-        device=options.device,
-        again=f"xskill demo --out {options.out}",
-    )
+    begun = (folder / "config.json").exists()
+    same = begun and read_config(folder / "config.json")[1] == to_json(config)
+    if begun and not same:
+        _say(f"{folder} was made by another version of the demo: starting anew")
+    anew = begun and (options.overwrite or not same)
+    again = shlex.join(["xskill", "demo", "--out", str(folder)])
+    run("quick", config, Where(folder, again, begun and not anew, anew, options.device))
 
 
 def info(args: Sequence[str]) -> None:
@@ -128,6 +130,7 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failed, 2 asked wrongly, 130 stopped by the user."""
     args = list(sys.argv[1:] if argv is None else argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's stop is the user's
     debug = "--debug" in args
     args = [arg for arg in args if arg != "--debug"]
     try:
@@ -140,11 +143,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, KeyboardInterrupt):
             _say("xskill: interrupted", error=True)
             return Interrupted.exit_code
-        if isinstance(error, XSkillError):
+        if isinstance(error, Interrupted):
             _say(f"xskill: {error}", error=True)
             return error.exit_code
-        print(f"xskill: unexpected {type(error).__name__}: {error} (--debug shows where)", file=sys.stderr)
-        return 1
+        known = isinstance(error, XSkillError)
+        text = str(error) if known else f"unexpected {type(error).__name__}: {error} (--debug shows where)"
+        rank = os.environ.get("RANK", "0")
+        print(f"xskill: {text}" if rank == "0" else f"xskill, process {rank}: {text}", file=sys.stderr, flush=True)
+        return error.exit_code if isinstance(error, XSkillError) else 1
     return 0
 
 
@@ -166,29 +172,30 @@ def _dispatch(args: Sequence[str]) -> None:
 
 def _saved_config(args: Sequence[str]) -> Named | None:
     """The config that `--config`, or `--resume` without a preset, names; None when a preset is to be chosen."""
-    if args and not args[0].startswith("-") and args[0] not in PRESETS:
-        raise ConfigError(f"there is no preset '{args[0]}'{did_you_mean(args[0], PRESETS)}")
-    path = _option(args, "--config")
-    if path is None and "--resume" in args and not any(arg in PRESETS for arg in args):
-        out = _option(args, "--out")
-        if out is None:
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--config")
+    first.add_argument("--out")
+    first.add_argument("--resume", action="store_true")
+    first.add_argument("--device")
+    known, others = first.parse_known_args(args)
+    if "-h" in others or "--help" in others:
+        return None
+    preset = next((arg for arg in others if arg in PRESETS), None)
+    if others and not others[0].startswith("-") and preset is None:
+        raise ConfigError(f"there is no preset '{others[0]}'{did_you_mean(others[0], PRESETS)}")
+    if preset and known.config:
+        raise ConfigError(f"the preset '{preset}' and --config {known.config} exclude each other; give one of them")
+    path = known.config
+    if path is None and known.resume and preset is None:
+        if known.out is None:
             raise ConfigError("--resume without a preset needs --out FOLDER, the run to continue")
-        path = f"{out}/config.json"
+        path = str(Path(known.out).expanduser() / "config.json")
     if path is None:
         return None
     from xskill.engine.run import read_config
 
-    preset, values = read_config(Path(path))
-    return Named(preset, from_json(Config, values, path))
-
-
-def _option(args: Sequence[str], name: str) -> str | None:
-    for position, arg in enumerate(args):
-        if arg == name and position + 1 < len(args):
-            return args[position + 1]
-        if arg.startswith(f"{name}="):
-            return arg.removeprefix(f"{name}=")
-    return None
+    name, values = read_config(Path(path).expanduser())
+    return Named(name, from_json(Config, values, path))
 
 
 def _say(text: str, *, error: bool = False) -> None:

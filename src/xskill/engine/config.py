@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -52,6 +53,8 @@ class LoopConfig:
     """Newest checkpoints to keep; the best one is kept besides."""
 
     def __post_init__(self) -> None:
+        for name in ("learning_rate", "weight_decay", "clip_norm", "ema_decay", "ema_power"):
+            require(math.isfinite(getattr(self, name)), name, getattr(self, name), "a finite number")
         require(self.steps >= 1, "steps", self.steps, "at least 1")
         require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
         require(all(0 <= beta < 1 for beta in self.betas), "betas", self.betas, "in [0, 1)")

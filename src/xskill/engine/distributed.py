@@ -4,6 +4,7 @@ Start several with `torchrun --nproc-per-node N -m xskill train ...`; every proc
 """
 
 import os
+from datetime import timedelta
 from typing import Literal
 
 import torch
@@ -14,6 +15,9 @@ from torch import Tensor
 from xskill.engine.config import Device
 from xskill.errors import ConfigError
 
+PATIENCE = timedelta(hours=6)
+"""How long processes wait for one another: the first one evaluates and saves alone."""
+
 
 def processes(device: Device) -> PartialState:
     """This process's place among all of them, and its device."""
@@ -21,7 +25,7 @@ def processes(device: Device) -> PartialState:
         raise ConfigError("device is 'cuda', but torch sees no CUDA device here; use --device cpu or auto")
     if device == "cpu":
         os.environ["ACCELERATE_USE_CPU"] = "true"
-    return PartialState(cpu=device == "cpu")
+    return PartialState(cpu=device == "cpu", timeout=PATIENCE)
 
 
 def accelerator(device: Device, precision: Literal["fp32", "bf16"]) -> Accelerator:

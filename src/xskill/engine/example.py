@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from xskill.engine.config import ExampleConfig
 from xskill.engine.loop import Batch, Step
-from xskill.engine.seeds import generator
+from xskill.engine.seeds import generator, seed_everything
 
 DIRECTIONS = 8
 HELD_OUT = 256
@@ -30,7 +30,7 @@ class ExamplePhase:
         self._config = config
         self._paths = _random_paths(config.clips, generator(seed, self.name, "clips"))
         self._held_out = _random_paths(HELD_OUT, generator(seed, self.name, "held out"))
-        torch.manual_seed(generator(seed, self.name, "weights").initial_seed())
+        seed_everything(seed, self.name, "weights")
         self.module: nn.Module = DirectionNet(config.width, config.dropout)
 
     def batch(self, step: Step) -> Batch:

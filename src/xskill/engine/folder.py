@@ -1,5 +1,6 @@
 """Files and folders that are whole and checked, or not there: written aside, flushed, hashed, then renamed."""
 
+import errno
 import hashlib
 import json
 import math
@@ -16,11 +17,15 @@ ASIDE = ".aside-"  # what a killed process may leave behind; `sweep` removes it
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write or replace one file atomically and durably."""
+    """Write or replace one file atomically and durably. Raises `CheckpointError` when the disk refuses."""
     aside = path.with_name(f"{ASIDE}{path.name}")
-    _write_durably(aside, data)
-    aside.replace(path)
-    _flush_folder(path.parent)
+    try:
+        _write_durably(aside, data)
+        aside.replace(path)
+        _flush_folder(path.parent)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise refused(path, error) from error
 
 
 def write_folder(path: Path, files: Iterable[tuple[str, bytes]], about: Mapping[str, Any]) -> None:
@@ -29,10 +34,10 @@ def write_folder(path: Path, files: Iterable[tuple[str, bytes]], about: Mapping[
     A folder already there is replaced. Raises `CheckpointError` when the disk refuses (full, read-only);
     nothing that was on disk before is touched then.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f"{ASIDE}{path.name}")
-    shutil.rmtree(aside, ignore_errors=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(aside, ignore_errors=True)
         hashes = {}
         for name, data in files:
             target = aside / name
@@ -46,10 +51,10 @@ def write_folder(path: Path, files: Iterable[tuple[str, bytes]], about: Mapping[
         gone = _put_aside(path)
         aside.rename(path)
         _flush_folder(path.parent)
-        shutil.rmtree(gone, ignore_errors=True)
+        _delete(gone)
     except OSError as error:
         shutil.rmtree(aside, ignore_errors=True)
-        raise CheckpointError(f"could not write {path}: {error.strerror or error}") from error
+        raise refused(path, error) from error
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -82,17 +87,20 @@ def check_folder(path: Path) -> dict[str, Any]:
 
 
 def remove(path: Path) -> None:
-    """Delete a folder so that a kill half-way leaves it either whole or gone, never in part."""
-    shutil.rmtree(_put_aside(path), ignore_errors=True)
+    """Delete a file or folder so that a kill half-way leaves it either whole or gone, never in part."""
+    _delete(_put_aside(path))
 
 
 def sweep(folder: Path) -> None:
     """Remove what a killed process left half-written in `folder`."""
     for aside in folder.glob(f"{ASIDE}*"):
-        if aside.is_dir():
-            shutil.rmtree(aside)
-        else:
-            aside.unlink()
+        _delete(aside)
+
+
+def refused(path: Path, error: OSError) -> CheckpointError:
+    """The error for a disk that does not take what it is given."""
+    advice = "; make room and use --resume" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return CheckpointError(f"could not write {path}: {error.strerror or error}{advice}")
 
 
 def to_bytes(value: object) -> bytes:
@@ -111,10 +119,17 @@ def _seal(manifest: Mapping[str, Any]) -> str:
 
 def _put_aside(path: Path) -> Path:
     gone = path.with_name(f"{ASIDE}gone-{path.name}")
-    shutil.rmtree(gone, ignore_errors=True)
-    if path.exists():
+    _delete(gone)
+    if path.exists() or path.is_symlink():
         path.rename(gone)
     return gone
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _write_durably(path: Path, data: bytes) -> None:

@@ -1,11 +1,13 @@
 """What training tells the world: `log.jsonl` always, TensorBoard and Weights & Biases on request, a progress bar."""
 
+import importlib.util
 import json
 import math
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -13,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from xskill.engine.config import Tracker
-from xskill.engine.folder import without_nan, write_file
+from xskill.engine.folder import refused, without_nan, write_file
 from xskill.errors import ConfigError
 
 Metrics = Mapping[str, float]
@@ -35,22 +37,31 @@ class JsonLog:
 
     def __init__(self, path: Path, resume_at: int) -> None:
         """Open `path`; records after step `resume_at`, and a line torn by a kill, are dropped first."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            kept = [line for line in path.read_bytes().splitlines(keepends=True) if _step_of(line) <= resume_at]
-            write_file(path, b"".join(kept))
-        self._file = path.open("a")
+        self._path = path
+        with self._refusable():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            before = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        write_file(path, b"".join(line for line in before if _step_of(line) <= resume_at))
+        self._file = path.open("ab", buffering=0)
 
     def write(self, step: int, metrics: Metrics) -> None:
         record = {"step": step, "time": round(time.time(), 3), **without_nan(metrics)}
-        self._file.write(json.dumps(record) + "\n")
-        self._file.flush()
+        with self._refusable():
+            self._file.write(json.dumps(record).encode() + b"\n")
 
     def sync(self) -> None:
-        os.fsync(self._file.fileno())
+        with self._refusable():
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()
+
+    @contextmanager
+    def _refusable(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise refused(self._path, error) from error
 
 
 def _step_of(line: bytes) -> float:
@@ -60,14 +71,19 @@ def _step_of(line: bytes) -> float:
         return math.inf
 
 
+def check_trackers(trackers: Sequence[Tracker]) -> None:
+    """Raise `ConfigError` for a tracker that is not installed, before anything has begun."""
+    for name in trackers:
+        if importlib.util.find_spec(name) is None:
+            raise ConfigError(f"logging to {name} needs it installed: pip install 'xskill[{name}]'")
+
+
 class TensorBoardLog:
     """Scalars for `tensorboard --logdir RUN`."""
 
     def __init__(self, folder: Path, resume_at: int) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise ConfigError("logging to tensorboard needs it installed: pip install 'xskill[tensorboard]'") from None
+        from torch.utils.tensorboard import SummaryWriter
+
         self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=resume_at + 1)
 
     def write(self, step: int, metrics: Metrics) -> None:
@@ -85,10 +101,8 @@ class WandbLog:
     """A Weights & Biases run; set WANDB_MODE=offline to keep it on this machine."""
 
     def __init__(self, folder: Path, resume_at: int) -> None:
-        try:
-            import wandb
-        except ImportError:
-            raise ConfigError("logging to wandb needs it installed: pip install 'xskill[wandb]'") from None
+        import wandb
+
         identity = folder / "wandb-run-id"
         if not (resume_at and identity.exists()):
             write_file(identity, secrets.token_hex(8).encode())
@@ -148,6 +162,3 @@ class Progression:
             self._console.print(
                 f"{self._title} {step}/{self._total}  {rate:.1f} steps/s  {left:.0f} s left  {losses}", highlight=False
             )
-
-    def say(self, text: str) -> None:
-        self._bar.console.print(text, highlight=False)

@@ -5,7 +5,7 @@ A resumed run therefore equals one that never stopped, and a batch does not depe
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,6 @@ from xskill.engine.distributed import accelerator, agreed, share, wait_for_every
 from xskill.engine.folder import sweep
 from xskill.engine.record import Recorder
 from xskill.engine.seeds import generator, seed_everything
-from xskill.engine.signals import StopOnSignal
 from xskill.errors import Interrupted, RunError
 
 Batch = dict[str, Tensor]
@@ -77,17 +76,19 @@ def train(
     folder: Path,
     device: Device = "auto",
     trackers: tuple[Tracker, ...] = (),
-    console: Console | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    console: Console,
 ) -> Checkpoint:
     """Train `phase` in `folder`, from its newest whole checkpoint if there is one, and return its best checkpoint.
 
-    Raises `Interrupted` after SIGINT or SIGTERM (a checkpoint is written first), `RunError` when the loss is not
-    finite or the disk is full.
+    After each step `stop` is asked whether the user wants to end: then a checkpoint is written and `Interrupted`
+    raised. Raises `RunError` when the loss is not finite or the disk is full.
     """
-    console = console or Console()
     acc = accelerator(device, config.precision)
     phase.module.to(acc.device)
     averaged = _average(phase.module, config) if config.ema_decay else None  # before accelerate replaces the forward
+    if averaged is not None:
+        acc.prepare_model(averaged.module, evaluation_mode=True)
     module = acc.prepare_model(phase.module)
     if config.compile:
         phase.module.compile()
@@ -101,7 +102,7 @@ def train(
         mine = share(whole, acc.process_index, acc.num_processes)
         return whole, {name: tensor.to(acc.device, non_blocking=True) for name, tensor in mine.items()}
 
-    with StopOnSignal(console) as stop, ExitStack() as stack:
+    with ExitStack() as stack:
         record = None
         if acc.is_main_process:
             about = {"device": acc.device.type, "processes": acc.num_processes}
@@ -130,16 +131,16 @@ def train(
             if averaged is not None:
                 averaged.update_parameters(phase.module)
 
-            values, stopping = _reduced(acc, {"loss": loss, "gradient_norm": norm, **metrics}, stop.asked)
+            values, stopping = _reduced(acc, {"loss": loss, "gradient_norm": norm, **metrics}, stop())
             if not (math.isfinite(values["loss"]) and math.isfinite(values["gradient_norm"])):
                 raise (
                     record.not_finite(done, values, whole["ids"]) if record else RunError(f"not finite at step {done}")
                 )
             if record is not None:
-                record.after(done, {"learning_rate": rate, **values}, stopping=stopping)
+                record.after(done, {"learning_rate": rate, **values}, whole["ids"], stopping=stopping)
             if stopping or done % config.checkpoint_every == 0 or done == config.steps:
                 wait_for_everyone()
-            if stopping and done < config.steps:
+            if stopping:
                 raise Interrupted(f"stopped after step {done} of {config.steps} of phase '{phase.name}'")
     best = checkpoints.best()
     assert best is not None
@@ -182,16 +183,15 @@ def _resume(training: Training, checkpoints: Checkpoints, acc: Accelerator, cons
     step = 0
     if acc.is_main_process:
         sweep(checkpoints.folder)
-        newest, damaged = checkpoints.newest_whole()
-        for damage in damaged:
-            console.print(f"passed over a damaged checkpoint: {damage}", style="yellow")
+        for problem in checkpoints.put_damaged_aside():
+            console.print(f"passed over a damaged checkpoint: {problem}", style="yellow")
+        newest = checkpoints.newest()
         if newest is not None:
             step = newest.step
             console.print(f"going on from {newest.path}")
     step = agreed(step, acc.device)
     if step:
-        listed, _ = checkpoints.listed()
-        restore(next(checkpoint for checkpoint in listed if checkpoint.step == step), training)
+        restore(checkpoints.folder / f"step-{step:08d}", training)
     return step
 
 

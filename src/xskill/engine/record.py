@@ -1,8 +1,9 @@
 """What the main process keeps of a training: logs, progress, evaluations and checkpoints."""
 
+import math
 import platform
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from xskill.engine.config import LoopConfig, Tracker
 from xskill.engine.folder import to_bytes, without_nan, write_file
 from xskill.engine.log import Metrics, Progression, open_logs
 from xskill.engine.seeds import seed_everything
-from xskill.errors import RunError, XSkillError
+from xskill.errors import CheckpointError, RunError
 
 if TYPE_CHECKING:
     from xskill.engine.loop import Phase
@@ -56,11 +57,18 @@ class Recorder:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def after(self, step: int, metrics: Metrics, *, stopping: bool) -> None:
-        """Record `step`. Raises `RunError` when the disk refuses; the last checkpoint is whole then."""
+    def after(self, step: int, metrics: Metrics, ids: Tensor, *, stopping: bool) -> None:
+        """Record `step`, whose global batch had these ids.
+
+        Raises `RunError` when the disk refuses, or when a number that must be finite is not: nothing is saved then,
+        and the last checkpoint is good.
+        """
         evaluated = step % self._config.checkpoint_every == 0 or step == self._config.steps
         self._progress.update(step, metrics)
         scores = self._evaluate(step) if evaluated else {}
+        # The weights were changed after the loss was computed: what they are worth, the evaluation tells.
+        if not math.isfinite(scores.get(self._phase.monitor, 0.0)):
+            raise self.not_finite(step, {**metrics, **scores}, ids)
         try:
             if evaluated or step % self._config.log_every == 0:
                 for log in self._logs:
@@ -69,19 +77,21 @@ class Recorder:
                 for log in self._logs:
                     log.sync()
                 self._checkpoints.save(self._training, step, scores, self._about)
-        except (OSError, XSkillError) as error:
-            raise RunError(
-                f"training ended at step {step}: {error}; {last_good(self._checkpoints)}; make room and use --resume"
-            ) from error
+        except CheckpointError as error:
+            raise RunError(f"training ended at step {step}: {error}; {self._last_good()}") from error
 
     def not_finite(self, step: int, metrics: Metrics, ids: Tensor) -> RunError:
         """The error for a loss or gradient that is no number any more; `failure.json` gets all of it."""
+        monitor = self._phase.monitor
+        scored = f", {monitor} {metrics[monitor]}" if monitor in metrics else ""
         shown = ", ".join(map(str, ids[:8].tolist())) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
         path = self._folder / "failure.json"
-        write_file(path, to_bytes({"step": step, "metrics": without_nan(metrics), "batch_ids": ids.tolist()}))
+        with suppress(CheckpointError):  # on a full disk the sentence below is still worth printing
+            write_file(path, to_bytes({"step": step, "metrics": without_nan(metrics), "batch_ids": ids.tolist()}))
         return RunError(
-            f"the loss of phase '{self._phase.name}' is not finite at step {step} (loss {metrics['loss']}, gradient "
-            f"norm {metrics['gradient_norm']}, batch ids {shown}; more in {path}); {last_good(self._checkpoints)}"
+            f"phase '{self._phase.name}' is not finite at step {step} (loss {metrics['loss']}, gradient norm "
+            f"{metrics['gradient_norm']}{scored}, batch ids {shown}; more in {path}); {self._last_good()}; "
+            "a smaller learning rate, in a new run, may help"
         )
 
     def _evaluate(self, step: int) -> dict[str, float]:
@@ -93,8 +103,6 @@ class Recorder:
         network.train()
         return scores
 
-
-def last_good(checkpoints: Checkpoints) -> str:
-    """The newest whole checkpoint, in words."""
-    newest, _ = checkpoints.newest_whole()
-    return f"the last good checkpoint is {newest.path}" if newest else "there is no checkpoint yet"
+    def _last_good(self) -> str:
+        newest = self._checkpoints.newest()
+        return f"the last good checkpoint is {newest.path}" if newest else "there is no checkpoint yet"

@@ -4,7 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 import xskill
 from xskill.engine.config import differences
-from xskill.engine.folder import remove, sweep, to_bytes, write_file
+from xskill.engine.folder import ASIDE, remove, sweep, to_bytes, write_file
 from xskill.errors import ConfigError, RunError
 
 CONFIG = "config.json"
@@ -22,7 +22,7 @@ _DONE = "done.json"
 
 @dataclass(frozen=True)
 class Run:
-    """An opened run folder."""
+    """A run folder and the config of what is trained in it."""
 
     folder: Path
     config: Mapping[str, Any]
@@ -45,21 +45,21 @@ class Run:
 
 
 @contextmanager
-def open_run(folder: Path, preset: str, config: Mapping[str, Any], *, resume: bool, overwrite: bool) -> Iterator[Run]:
+def open_run(
+    run: Run, preset: str, load: Callable[[Mapping[str, Any]], Mapping[str, Any]], resume: bool, overwrite: bool
+) -> Iterator[None]:
     """Create, continue or replace a run folder, and hold it against other processes.
 
     A folder that exists needs `resume` (same config, but for phases not yet begun) or `overwrite` (only a run folder
-    is ever deleted). Raises `RunError` otherwise.
+    is ever deleted). `load` reads a saved config as this version understands it. Raises `RunError` otherwise.
     """
+    folder = run.folder
     if resume and overwrite:
         raise ConfigError("--resume and --overwrite exclude each other: continue the run, or replace it")
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file; give --out a folder")
-    if folder.is_dir() and any(entry.name != _LOCK for entry in folder.iterdir()):
-        if not (folder / CONFIG).exists():
-            raise RunError(f"{folder} is not empty and not a run folder (it has no {CONFIG}); give --out another one")
-        if not (resume or overwrite):
-            raise RunError(f"{folder} already holds a run; continue it with --resume, or replace it with --overwrite")
+    if _content(folder):
+        _require_run(folder)
     elif resume:
         raise RunError(f"there is no run to resume in {folder}")
     try:
@@ -67,23 +67,46 @@ def open_run(folder: Path, preset: str, config: Mapping[str, Any], *, resume: bo
     except OSError as error:
         raise RunError(f"cannot make the run folder {folder}: {error.strerror}") from None
     with _held(folder):
-        if overwrite:
-            for entry in folder.iterdir():
-                if entry.name == _LOCK:
-                    continue
-                remove(entry) if entry.is_dir() else entry.unlink()
         sweep(folder)
-        if resume:
-            _refuse_changes(folder, config)
-        write_file(folder / CONFIG, to_bytes({"xskill": xskill.__version__, "preset": preset, "config": config}))
-        yield Run(folder, config)
+        if content := _content(folder):  # looked at again: another process may have been here
+            _require_run(folder)
+            if overwrite:
+                for entry in content:
+                    remove(entry)
+            elif resume:
+                _refuse_changes(run, load(read_config(folder / CONFIG)[1]))
+            else:
+                raise RunError(
+                    f"{folder} already holds a run; continue it with --resume or replace it with --overwrite"
+                )
+        write_file(folder / CONFIG, to_bytes({"xskill": xskill.__version__, "preset": preset, "config": run.config}))
+        yield
+
+
+def _content(folder: Path) -> list[Path]:
+    """What is in a folder, but for what a process at work or a killed one leaves there.
+
+    The config comes last: deleted in this order, a run killed on the way is still one.
+    """
+    entries = [entry for entry in folder.glob("*") if entry.name != _LOCK and not entry.name.startswith(ASIDE)]
+    return sorted(entries, key=lambda entry: entry.name == CONFIG)
+
+
+def _require_run(folder: Path) -> None:
+    try:
+        read_config(folder / CONFIG)
+    except ConfigError:
+        raise RunError(f"{folder} is neither empty nor a run folder; give --out another one") from None
 
 
 def read_config(path: Path) -> tuple[str, Mapping[str, Any]]:
     """Preset name and config of a `config.json` written by `open_run`. Raises `ConfigError`."""
     try:
         saved = json.loads(path.read_bytes())
-        return str(saved["preset"]), saved["config"]
+        preset, config = saved["preset"], saved["config"]
+        if not (isinstance(preset, str) and isinstance(config, dict)):
+            raise TypeError
+        return preset, config
     except FileNotFoundError:
         raise ConfigError(f"there is no config file {path}") from None
     except OSError as error:
@@ -92,17 +115,14 @@ def read_config(path: Path) -> tuple[str, Mapping[str, Any]]:
         raise ConfigError(f"{path} is not a config file as a run writes it (JSON with 'preset' and 'config')") from None
 
 
-def _refuse_changes(folder: Path, config: Mapping[str, Any]) -> None:
-    _, saved = read_config(folder / CONFIG)
-    changed = {
-        name: values
-        for name, values in differences(saved, config).items()
-        if "." not in name or (folder / name.split(".")[0]).exists()
-    }
+def _refuse_changes(run: Run, saved: Mapping[str, Any]) -> None:
+    begun = {name for name in run.config if not isinstance(run.config[name], Mapping) or (run.folder / name).exists()}
+    changed = {name: pair for name, pair in differences(saved, run.config).items() if name.split(".")[0] in begun}
     if changed:
         listed = ", ".join(f"{name} was {old!r}, now {new!r}" for name, (old, new) in changed.items())
         raise RunError(
-            f"{folder} was trained with another config ({listed}); resume with the old one, or choose another --out"
+            f"{run.folder} was trained with another config ({listed}); resume with the old one, replace the run with "
+            "--overwrite, or choose another --out"
         )
 
 

@@ -3,9 +3,12 @@
 import hashlib
 import json
 import random
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 
 def seed_of(*key: int | str) -> int:
@@ -14,13 +17,22 @@ def seed_of(*key: int | str) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def generator(*key: int | str) -> torch.Generator:
+def numpy_generator(*key: int | str) -> np.random.Generator:
+    """A new NumPy generator seeded by the key."""
+    return np.random.default_rng(seed_of(*key))
+
+
+def generator(*key: int | str) -> "torch.Generator":
     """A new CPU generator seeded by the key. CPU, so that every device and every process draws the same."""
+    import torch  # here, so that who only simulates need not wait for it
+
     return torch.Generator().manual_seed(seed_of(*key))
 
 
 def seed_everything(*key: int | str) -> None:
     """Seed the global generators (Python, NumPy, torch on every device) by the key."""
+    import torch
+
     seed = seed_of(*key)
     random.seed(seed)
     np.random.seed(seed % 2**32)

@@ -1,24 +1,27 @@
 """Stopping when the user asks."""
 
+import os
 import signal
 import threading
 from types import FrameType
 from typing import Any
 
-from rich.console import Console
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopOnSignal:
-    """Turns the first SIGINT or SIGTERM into `asked`; the next one acts as it always does."""
+    """Turns the first SIGINT or SIGTERM into `asked()`; the next one interrupts at once."""
 
-    def __init__(self, console: Console) -> None:
-        self.asked = False
-        self._console = console
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._asked, self._quiet = False, quiet
         self._before: dict[signal.Signals, Any] = {}
+
+    def asked(self) -> bool:
+        return self._asked
 
     def __enter__(self) -> "StopOnSignal":
         if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
-            self._before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+            self._before = {number: signal.signal(number, self._ask) for number in SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -27,6 +30,8 @@ class StopOnSignal:
         self._before = {}
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
-        self.__exit__()
-        self._console.print("finishing this step, then saving; once more to stop at once")
+        self._asked = True
+        for each in SIGNALS:
+            signal.signal(each, signal.default_int_handler)
+        if not self._quiet:  # not print: a handler may run in the middle of one
+            os.write(2, b"\nfinishing this step, then saving; once more to stop at once\n")
