@@ -17,7 +17,7 @@ PACKAGES = (
 )  # fmt: skip
 
 EXTRAS = {
-    "minari": (("minari",), "reading Minari datasets"),
+    "minari": (("h5py", "minari"), "reading Minari datasets"),
     "robomimic": (("h5py",), "reading robomimic HDF5 files"),
     "zarr": (("zarr",), "reading diffusion_policy zarr files"),
     "serve": (("msgpack", "websockets"), "serving a policy to a robot"),

@@ -3,13 +3,18 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.kitchen.made import standing_still
 
+# Options that make each small, and the ratios it prints.
 SMALL = {
     "loop": (["--steps", "5", "--device", "cpu"], {"over_bare"}),
+    "replay": (["--demos", "MADE"], set()),
+    "render": (["--states", "2", "--default-frames", "1"], {"over_default", "over_flags"}),
     "start": ([], {"over_python", "over_torch"}),
 }
 
@@ -20,13 +25,20 @@ def test_every_benchmark_is_tested_here() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
-def test_a_benchmark_prints_its_ratios(name: str) -> None:
+def test_a_benchmark_prints_its_numbers(name: str, tmp_path: Path) -> None:
     options, ratios = SMALL[name]
-    words = [sys.executable, ROOT / "benchmarks" / f"{name}.py", "--json", "--rounds", "2", *options]
+    options = [str(standing_still(tmp_path / "made.npz")) if option == "MADE" else option for option in options]
+    rounds = ["--rounds", "2"] if ratios else []
+    words = [sys.executable, ROOT / "benchmarks" / f"{name}.py", "--json", *rounds, *options]
     done = subprocess.run(words, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout.splitlines()[-1])
     for ratio in ratios:
         low, high = printed[f"{ratio}_quartiles"]
         assert 0 < low <= printed[ratio] <= high
-    assert printed["rounds"] == 2
+    if ratios:
+        assert printed["rounds"] == 2
+    else:
+        assert printed["demos"] == 2
+        assert printed["all_four"] == 0
+        assert printed["failures"]["friday_kettle_switch/a"] == ["kettle", "light"]

@@ -3,11 +3,7 @@
 Nothing on the main way imports it; it fills the same datasets that other people's videos do.
 """
 
-import os
-
 import gymnasium
-
-os.environ.setdefault("MUJOCO_GL", "egl")  # MuJoCo reads it once, when first imported; no screen is needed here
 
 ENVIRONMENT = "xskill/Kitchen-v0"
 

@@ -1,12 +1,16 @@
 """Frames of the kitchen, fast: one context a process, nothing allocated per frame, no shadows, no multisampling."""
 
+import importlib
+import os
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import mujoco
 import numpy as np
 import numpy.typing as npt
 
 from xskill.engine.config import require
+from xskill.errors import ConfigError
 from xskill.kitchen.scene import Scene
 
 Frame = npt.NDArray[np.uint8]
@@ -43,7 +47,7 @@ class Renderer:
         model.vis.quality.offsamples = options.samples
         model.vis.quality.shadowsize = 4096 if options.shadows else 0
         self.scene, self.options = scene, options
-        self._gl = mujoco.GLContext(options.width, options.height)
+        self._gl = _gl_context(options)
         self._gl.make_current()
         self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
@@ -85,6 +89,20 @@ class Renderer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _gl_context(options: RenderOptions) -> Any:
+    """A GL context without a screen; MUJOCO_GL may ask for another one than EGL, as everywhere with MuJoCo.
+
+    MuJoCo itself reads that variable once, when first imported, and takes a window where it is not set.
+    """
+    backend = os.environ.get("MUJOCO_GL") or "egl"
+    if backend not in ("egl", "osmesa", "glfw"):
+        raise ConfigError(f"MUJOCO_GL is '{backend}'; it must be egl, osmesa or glfw")
+    try:
+        return importlib.import_module(f"mujoco.{backend}").GLContext(options.width, options.height)
+    except (ImportError, AttributeError, RuntimeError) as error:
+        raise ConfigError(f"nothing can be rendered with {backend}: {error}; see `xskill info`") from error
 
 
 def _side_camera() -> mujoco.MjvCamera:
