@@ -44,16 +44,23 @@ def write_folder(path: Path, files: Iterable[tuple[str, bytes]], about: Mapping[
             target.parent.mkdir(parents=True, exist_ok=True)
             _write_durably(target, data)
             hashes[name] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
-        manifest = dict(about) | {"files": hashes}
-        _write_durably(aside / MANIFEST, to_bytes(manifest | {"sha256": _seal(manifest)}))
-        for folder in [entry for entry in aside.rglob("*") if entry.is_dir()] + [aside]:
-            _flush_folder(folder)
-        gone = _put_aside(path)
-        aside.rename(path)
-        _flush_folder(path.parent)
-        _delete(gone)
+        _finish(aside, path, dict(about) | {"files": hashes})
     except OSError as error:
         shutil.rmtree(aside, ignore_errors=True)
+        raise refused(path, error) from error
+
+
+def finish_folder(made: Path, path: Path, about: Mapping[str, Any]) -> None:
+    """`write_folder` for files too large to hand over: they are in the folder `made` already, which becomes `path`."""
+    try:
+        hashes = {}
+        for file in sorted(made.iterdir()):
+            with file.open("rb") as stream:
+                os.fsync(stream.fileno())
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            hashes[file.name] = {"sha256": digest, "bytes": file.stat().st_size}
+        _finish(made, path, dict(about) | {"files": hashes})
+    except OSError as error:
         raise refused(path, error) from error
 
 
@@ -115,6 +122,17 @@ def without_nan(metrics: Mapping[str, float]) -> dict[str, float | None]:
 
 def _seal(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def _finish(made: Path, path: Path, manifest: dict[str, Any]) -> None:
+    """Seal a folder whose files are all written, and give it its name."""
+    _write_durably(made / MANIFEST, to_bytes(manifest | {"sha256": _seal(manifest)}))
+    for folder in [entry for entry in made.rglob("*") if entry.is_dir()] + [made]:
+        _flush_folder(folder)
+    gone = _put_aside(path)
+    made.rename(path)
+    _flush_folder(path.parent)
+    _delete(gone)
 
 
 def _put_aside(path: Path) -> Path:

@@ -1,0 +1,1 @@
+"""What a demonstration is, where it comes from, and how its frames reach the device."""
