@@ -14,6 +14,7 @@ import tyro
 
 import xskill
 from xskill.engine.config import Device, Tracker, did_you_mean, from_json, to_json
+from xskill.engine.signals import leaving_at_once
 from xskill.errors import ConfigError, Interrupted, XSkillError
 from xskill.presets import PRESETS, Config
 
@@ -88,7 +89,8 @@ def train(args: Sequence[str]) -> None:
     again = ["xskill", "train", "--resume", "--out", str(folder)]
     again += ["--device", options.device] if options.device != "auto" else []
     again += ["--log", *options.log] if options.log else []
-    from xskill.pipeline import Where, run
+    with leaving_at_once():
+        from xskill.pipeline import Where, run
 
     run(
         named.preset,
@@ -100,8 +102,9 @@ def train(args: Sequence[str]) -> None:
 def demo(args: Sequence[str]) -> None:
     options = tyro.cli(Demo, prog="xskill demo", args=args, config=_TYRO)
     folder, config = options.out.expanduser(), PRESETS["quick"][1]
-    from xskill.engine.run import read_config
-    from xskill.pipeline import Where, run
+    with leaving_at_once():
+        from xskill.engine.run import read_config
+        from xskill.pipeline import Where, run
 
     begun = (folder / "config.json").exists()
     same = begun and read_config(folder / "config.json")[1] == to_json(config)

@@ -76,12 +76,13 @@ def uniform_frames(starts: Ints, lengths: Ints, count: int) -> Ints:
     A video shorter than `count` repeats frames.
     """
     share = np.linspace(0, 1, count) if count > 1 else np.array([0.5])
-    within: Ints = np.rint(share * (lengths[:, None] - 1)).astype(np.int64)
-    return starts[:, None] + within
+    index: Ints = starts[:, None] + np.rint(share * (lengths[:, None] - 1)).astype(np.int64)
+    return index
 
 
 def subsampled(length: int, speed: float) -> Ints:
     """Frames of a video of `length` frames shown `speed` times as fast: every frame at 1, every second at 2."""
     if not (np.isfinite(speed) and speed > 0):
         raise DataError(f"speed is {speed}; it must be a number above 0")
-    return np.floor(np.arange(0, length, speed)).astype(np.int64)
+    index: Ints = np.floor(np.arange(0, length, speed)).astype(np.int64)
+    return index

@@ -3,10 +3,30 @@
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from xskill.errors import Interrupted
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def leaving_at_once() -> Iterator[None]:
+    """Let a signal end the process here and now: while torch is imported, an exception would abort it half-way."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        os.write(2, b"xskill: interrupted\n")
+        os._exit(Interrupted.exit_code)
+
+    before = {number: signal.signal(number, leave) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class StopOnSignal:
