@@ -42,6 +42,15 @@ def test_nothing_is_ever_pickled() -> None:
         assert not found, f"{path}: {found}"
 
 
+def test_nothing_that_trains_knows_the_ground_truth() -> None:
+    """Where one sub-task ends is for evaluation: it is written by the kitchen and read by what measures."""
+    allowed = {"kitchen/film.py", "discover/measure.py"}
+    for path in (ROOT / "src/xskill").rglob("*.py"):
+        name = str(path.relative_to(ROOT / "src/xskill"))
+        if name not in allowed and not name.startswith("evaluate/"):
+            assert not re.search(r"ground.truth", path.read_text(), re.IGNORECASE), name
+
+
 def test_files_stay_small_enough_to_read() -> None:
     long = {
         path.name: lines for path in ROOT.glob("src/**/*.py") if (lines := len(path.read_text().splitlines())) > 400

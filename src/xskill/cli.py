@@ -75,6 +75,18 @@ class Info:
     """As one JSON object."""
 
 
+def data(args: Sequence[str]) -> None:
+    if args[:2] != ["make", "kitchen"]:
+        wanted = " ".join(args[:2])
+        if wanted in ("", "-h", "--help", "make", "make -h", "make --help"):
+            print("usage: xskill data make kitchen [OPTIONS]\n\n`xskill data make kitchen --help` explains it.")
+            return
+        raise ConfigError(f"there is no 'xskill data {wanted}'{did_you_mean(wanted, ['make kitchen'])}")
+    from xskill.kitchen.make import MakeKitchen, make
+
+    make(tyro.cli(MakeKitchen, prog="xskill data make kitchen", args=args[2:], config=_TYRO))
+
+
 def train(args: Sequence[str]) -> None:
     saved = _saved_config(args)
     if saved is None:
@@ -126,6 +138,7 @@ def info(args: Sequence[str]) -> None:
 COMMANDS = {
     "demo": (demo, "see it work, with nothing to prepare"),
     "train": (train, "train a preset"),
+    "data": (data, "make datasets: `xskill data make kitchen`"),
     "info": (info, "versions, devices, rendering, what is missing for what"),
 }
 

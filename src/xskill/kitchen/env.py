@@ -70,14 +70,13 @@ class KitchenEnv(gymnasium.Env[Observation, npt.NDArray[np.float32]]):
         asked: Sequence[str] = (),
         limit: int | None = None,
         state_noise: float = 0.0,
-        simplified: bool = True,
         render_mode: str | None = None,
     ) -> None:
         for camera in cameras:
             if camera not in CAMERAS:
                 raise ConfigError(f"there is no camera '{camera}'{did_you_mean(camera, CAMERAS)}")
         self.render_mode = render_mode
-        self.scene = Scene(simplified=simplified)
+        self.scene = Scene(simplified=options.simplified)
         self.scene.dress(body)
         self.data = mujoco.MjData(self.scene.model)
         self._renderer: Renderer | None = None

@@ -73,10 +73,9 @@ class Scene:
         """Compile it, dressed as `franka`.
 
         `simplified` draws the robot with 600 triangles a link (its nine visual meshes are 94 % of the scene's
-        triangles) and round shapes with fewer corners: six times faster in software, and hardly to be seen (SSIM 0.98
+        triangles) and round shapes with fewer corners: five times faster in software, and hardly to be seen (SSIM 0.98
         at 112x112, `benchmarks/render.py`). What collides is never touched.
         """
-        self.simplified = simplified
         spec = mujoco.MjSpec.from_file(str(assets()))
         for finger in FINGERS:
             _add_ghost(spec.body(finger), f"sphere_{finger}", FINGER_PAD)

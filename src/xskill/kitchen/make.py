@@ -1,0 +1,89 @@
+"""`xskill data make kitchen`: from recorded demonstrations to frame banks, one for each body."""
+
+import os
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rich.console import Console
+from rich.progress import Progress
+
+from xskill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from xskill.data.frames import FrameBank
+
+
+@dataclass(frozen=True)
+class MakeKitchen:
+    """Render recorded demonstrations of the kitchen into frame banks, one for each body.
+
+    Interrupted or killed, it goes on where it was; what is there already is not made again.
+    """
+
+    demos: str
+    """Recorded demonstrations: a folder of .mjl files, one such file, their zip, a packed .npz, or minari:ID."""
+    out: Path
+    """Folder for the banks: OUT/BODY/KEY."""
+    bodies: tuple[str, ...] = ("franka", "sphere")
+    """Who is seen: franka, sphere, red-sphere."""
+    episodes: str = ":"
+    """Which demonstrations, as first:end; either may be left out."""
+    speed: float = 1.0
+    """How much faster the demonstrators' videos are shown (the robot's are not)."""
+    cameras: tuple[Literal["side", "wrist"], ...] = ("side",)
+    """Views to render."""
+    size: int = 112
+    """Height and width of a frame."""
+    workers: int = len(os.sched_getaffinity(0))
+    """Processes that render."""
+    video: bool = False
+    """Also write an mp4 of every episode, into OUT/BODY/videos."""
+
+
+def make(options: MakeKitchen) -> None:
+    """Do what the options say, with a progress bar on a terminal."""
+    from xskill.kitchen.demos import read_demonstrations
+    from xskill.kitchen.film import film_of, shoot
+    from xskill.kitchen.render import RenderOptions
+
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    read = read_demonstrations(options.demos)
+    demos = read.good[_range(options.episodes)]
+    if not demos:
+        raise ConfigError(f"--episodes {options.episodes} leaves none of the {len(read.good)} demonstrations")
+    render = RenderOptions(height=options.size, width=options.size)
+    for film in [film_of(body, demos, options.speed) for body in options.bodies]:
+        folder = options.out.expanduser() / film.body
+        with Progress(console=console, disable=not console.is_terminal) as bar:
+            advance = partial(bar.advance, bar.add_task(film.body, total=sum(map(len, film.qpos))))
+            bank = shoot(
+                film, folder, cameras=options.cameras, options=render, workers=options.workers, progress=advance
+            )
+        if options.video:
+            _write_videos(bank, folder / "videos")
+        console.print(f"{film.body}: {len(demos)} episodes, {bank.episodes.frames} frames in {bank.path}")
+    for problem in read.problems:
+        console.print(f"passed over: {problem}", style="yellow")
+    if read.problems:
+        console.print(f"{len(read.problems)} demonstrations could not be read, {len(read.good)} could", style="yellow")
+
+
+def _write_videos(bank: "FrameBank", folder: Path) -> None:
+    from xskill.data.video import write_video
+
+    folder.mkdir(exist_ok=True)
+    episodes = bank.episodes
+    for name, start, length in zip(episodes.names, episodes.starts, episodes.lengths, strict=True):
+        for camera in bank.cameras:
+            path = folder / f"{name.replace('/', '_').removesuffix('.mjl')}-{camera}.mp4"
+            write_video(path, bank.frames(camera)[start : start + length], episodes.fps)
+
+
+def _range(text: str) -> slice:
+    try:
+        first, end = text.split(":")
+        return slice(int(first) if first else None, int(end) if end else None)
+    except ValueError:
+        raise ConfigError(f"--episodes is '{text}'; it must be first:end, as in 0:20") from None
