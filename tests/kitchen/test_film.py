@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import av
@@ -22,7 +23,7 @@ from xskill.kitchen.env import HOME
 from xskill.kitchen.film import film_of, shoot
 from xskill.kitchen.render import Renderer, RenderOptions
 from xskill.kitchen.scene import Scene
-from xskill.kitchen.tasks import TASKS
+from xskill.kitchen.tasks import TASKS, completions
 
 SMALL = RenderOptions(height=40, width=56)
 
@@ -68,8 +69,19 @@ def test_only_the_robot_has_states_and_actions_and_only_demonstrators_are_sped_u
     assert robot.episodes.actions == pytest.approx(np.concatenate([demo.ctrl for demo in DEMOS]))
     assert sphere.episodes.states is None
     assert sphere.episodes.actions is None
-    with pytest.raises(ConfigError, match="choose from franka, sphere, red-sphere"):
-        film_of("hand", DEMOS)
+    with pytest.raises(ConfigError, match=r"no body 'spere' \(did you mean 'sphere'\?\)"):
+        film_of("spere", DEMOS)
+
+
+def test_a_hand_does_the_same_sub_tasks_in_its_own_way(tmp_path: Path) -> None:
+    film = film_of("hand", DEMOS, 1.5)
+    assert film.hands is not None
+    assert [tuple(c.task for c in completions(qpos)) for qpos in film.qpos] == [("light",)] * 3
+    bank = shoot(film, tmp_path, options=SMALL)
+    without = shoot(replace(film, hands=tuple(hands + 10 for hands in film.hands)), tmp_path, options=SMALL)
+    changed = np.abs(bank.frames("side").astype(int) - without.frames("side")).max((1, 2, 3))
+    assert (changed > 40).all()  # the hand is always to be seen
+    assert bank.episodes.states is None
 
 
 def test_the_truth_lies_beside_the_bank_not_in_it(tmp_path: Path) -> None:

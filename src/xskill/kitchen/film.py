@@ -16,11 +16,13 @@ import numpy.typing as npt
 
 from xskill.data.episodes import Episodes, subsampled
 from xskill.data.frames import BankPlan, FrameBank, Making, make_bank
+from xskill.engine.config import did_you_mean
 from xskill.engine.folder import to_bytes, write_file
 from xskill.errors import ConfigError
+from xskill.kitchen.animate import animate
 from xskill.kitchen.demos import Demonstration
 from xskill.kitchen.render import Renderer, RenderOptions
-from xskill.kitchen.scene import BODIES, Scene
+from xskill.kitchen.scene import BODIES, UNSEEN, Scene
 from xskill.kitchen.tasks import completions
 
 Floats = npt.NDArray[np.float64]
@@ -30,22 +32,39 @@ FPS = 12.5
 
 @dataclass(frozen=True, eq=False)
 class Film:
-    """What one body is filmed doing: states of the kitchen, one array (T, 30) an episode, and what the robot did."""
+    """What one body is filmed doing, an array an episode.
+
+    States of the kitchen (T, 30); what the robot was told to do (T, 9); where free hands are (T, 2, 3).
+    """
 
     body: str
     names: tuple[str, ...]
     qpos: tuple[Floats, ...]
     actions: tuple[Floats, ...] | None = None
+    hands: tuple[Floats, ...] | None = None
+
+    def episode(self, index: int) -> tuple[Floats, Floats | None]:
+        """States and hands of one episode."""
+        return self.qpos[index], self.hands[index] if self.hands else None
 
 
 def film_of(body: str, demos: Sequence[Demonstration], speed: float = 1.0) -> Film:
-    """A body doing what was recorded; a demonstrator's videos are sub-sampled to `speed`, the robot's are not."""
-    if body not in BODIES or BODIES[body].moves_itself:
-        filmed = [name for name, look in BODIES.items() if not look.moves_itself]
-        raise ConfigError(f"the body '{body}' cannot do what was recorded; choose from {', '.join(filmed)}")
+    """A body doing what was recorded, or, with motions of its own, the same sub-tasks in the same order.
+
+    A demonstrator's videos are sub-sampled to `speed`, the robot's are not.
+    """
+    if body not in BODIES:
+        raise ConfigError(f"there is no body '{body}'{did_you_mean(body, BODIES)}")
+    look = BODIES[body]
     names = tuple(f"{demo.folder}/{demo.name}" for demo in demos)
-    if BODIES[body].arm:
+    if look.arm:
         return Film(body, names, tuple(demo.qpos for demo in demos), tuple(demo.ctrl for demo in demos))
+    if look.moves_itself:
+        count = sum(colour != UNSEEN for colour in look.hands)
+        motions = [animate(demo.order, seed, hands=count) for seed, demo in enumerate(demos)]
+        kept = [subsampled(len(motion.qpos), speed) for motion in motions]
+        qpos = tuple(motion.qpos[frames] for motion, frames in zip(motions, kept, strict=True))
+        return Film(body, names, qpos, hands=tuple(m.hands[frames] for m, frames in zip(motions, kept, strict=True)))
     return Film(body, names, tuple(demo.qpos[subsampled(len(demo), speed)] for demo in demos))
 
 
@@ -67,7 +86,8 @@ def shoot(
     states = np.concatenate(film.qpos)[:, :9].astype(np.float32) if film.actions else None
     actions = np.concatenate(film.actions).astype(np.float32) if film.actions else None
     episodes = Episodes(film.body, FPS, film.names, lengths, states, actions)
-    digest = hashlib.sha256(b"".join(np.ascontiguousarray(qpos).tobytes() for qpos in film.qpos)).hexdigest()
+    motions = [np.ascontiguousarray(part).tobytes() for part in (*film.qpos, *(film.hands or ()))]
+    digest = hashlib.sha256(b"".join(motions)).hexdigest()
     source = {"made_by": "kitchen", "body": film.body, "motions": digest, "render": options.about()}
     plan = BankPlan(episodes, tuple(cameras), options.height, options.width, source)
 
@@ -88,11 +108,11 @@ def _rendered(film: Film, making: Making, todo: Sequence[int], options: RenderOp
     if workers == 1:
         _open(film.body, options)
         for episode in todo:
-            yield _render(making, episode, film.qpos[episode])
+            yield _render(making, episode, *film.episode(episode))
         return
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _open_worker, (film.body, options))
     try:
-        jobs = [pool.submit(_render, making, episode, film.qpos[episode]) for episode in todo]
+        jobs = [pool.submit(_render, making, episode, *film.episode(episode)) for episode in todo]
         for job in as_completed(jobs):
             yield job.result()
     finally:
@@ -118,11 +138,13 @@ def _open(body: str, options: RenderOptions) -> None:
     _renderer, _data = Renderer(scene, options), mujoco.MjData(scene.model)
 
 
-def _render(making: Making, episode: int, qpos: Floats) -> int:
+def _render(making: Making, episode: int, qpos: Floats, hands: Floats | None) -> int:
     model = _renderer.scene.model
     frames = {c: np.empty((len(qpos), making.plan.height, making.plan.width, 3), np.uint8) for c in making.plan.cameras}
     for step, state in enumerate(qpos):
         _data.qpos[:] = state
+        if hands is not None:
+            _data.mocap_pos[:] = hands[step]
         mujoco.mj_kinematics(model, _data)
         mujoco.mj_camlight(model, _data)
         for camera, film in frames.items():

@@ -27,7 +27,7 @@ class MakeKitchen:
     out: Path
     """Folder for the banks: OUT/BODY/KEY."""
     bodies: tuple[str, ...] = ("franka", "sphere")
-    """Who is seen: franka, sphere, red-sphere."""
+    """Who is seen: franka, sphere, red-sphere, and, with motions of their own, hand, hands."""
     episodes: str = ":"
     """Which demonstrations, as first:end; either may be left out."""
     speed: float = 1.0

@@ -55,7 +55,7 @@ class Score:
 
 def check_tasks(names: Iterable[str]) -> tuple[str, ...]:
     """The names as a tuple. Raises `ConfigError` for one that is no sub-task, or comes twice."""
-    names = tuple(names)
+    names = tuple(map(str, names))
     for name in names:
         if name not in TASKS:
             raise ConfigError(f"there is no sub-task '{name}'{did_you_mean(name, TASKS)}")
