@@ -15,11 +15,13 @@ import tyro
 import xskill
 from xskill.engine.config import Device, Tracker, did_you_mean, from_json, to_json
 from xskill.engine.signals import leaving_at_once
-from xskill.errors import ConfigError, Interrupted, XSkillError
+from xskill.errors import ConfigError, Interrupted, RunError, XSkillError
 from xskill.presets import PRESETS, Config
 
 Start = TypeVar("Start")
 
+DEMO = "demo"
+"""What a demo's run is called where others name their preset."""
 _TYRO = (tyro.conf.CascadeSubcommandArgs, tyro.conf.FlagCreatePairsOff)
 
 
@@ -119,12 +121,16 @@ def demo(args: Sequence[str]) -> None:
         from xskill.pipeline import Where, run
 
     begun = (folder / "config.json").exists()
-    same = begun and read_config(folder / "config.json")[1] == to_json(config)
-    if begun and not same:
+    preset, saved = read_config(folder / "config.json") if begun else (DEMO, to_json(config))
+    if preset != DEMO and not options.overwrite:
+        raise RunError(
+            f"{folder} holds a run that is no demo; give --out another folder, or replace it with --overwrite"
+        )
+    if saved != to_json(config):
         _say(f"{folder} was made by another version of the demo: starting anew")
-    anew = begun and (options.overwrite or not same)
+    anew = begun and (options.overwrite or saved != to_json(config))
     again = shlex.join(["xskill", "demo", "--out", str(folder)])
-    run("quick", config, Where(folder, again, begun and not anew, anew, options.device))
+    run(DEMO, config, Where(folder, again, begun and not anew, anew, options.device))
 
 
 def info(args: Sequence[str]) -> None:

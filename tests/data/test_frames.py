@@ -14,6 +14,7 @@ import torch
 
 from xskill.data.episodes import Episodes, subsampled, uniform_frames
 from xskill.data.frames import BankPlan, FrameBank, Making, ResidentFrames, StreamedFrames, make_bank
+from xskill.engine import folder
 from xskill.errors import CheckpointError, DataError
 
 LENGTHS = (5, 1, 7, 3)
@@ -92,12 +93,37 @@ def test_the_key_is_a_function_of_content_and_options() -> None:
 def test_an_interrupted_making_goes_on_where_it_was(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         make_bank(tmp_path, plan(), Painter(stop_after=2))
-    work = tmp_path / f"making-{plan().key}"
-    with (work / "journal.jsonl").open("ab") as journal:
+    with (tmp_path / f"making-{plan().key}.jsonl").open("ab") as journal:
         journal.write(b'{"episode": 0, "ha')  # torn by a kill
     rest = Painter()
     assert_whole(make_bank(tmp_path, plan(), rest))
     assert rest.asked == (0, 1)
+
+
+@pytest.mark.parametrize("killed_at", ["_write_durably", "_put_aside"])
+def test_killed_while_it_is_finished_nothing_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: str
+) -> None:
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(folder, killed_at, die)
+    with pytest.raises(KeyboardInterrupt):
+        make_bank(tmp_path, plan(), Painter())
+    monkeypatch.undo()
+    rest = Painter()
+    assert_whole(make_bank(tmp_path, plan(), rest))
+    assert rest.asked == ()
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == [plan().key]
+
+
+def test_frames_of_the_wrong_shape_are_refused(tmp_path: Path) -> None:
+    def wrong(making: Making, todo: Sequence[int]) -> Iterable[int]:
+        making.write(0, "side", np.zeros((1, 6, 8, 3), np.uint8))
+        return todo
+
+    with pytest.raises(DataError, match=r"episode 0 is \(1, 6, 8, 3\) uint8; expected \(5, 6, 8, 3\) uint8"):
+        make_bank(tmp_path, plan(), wrong)
 
 
 def test_what_the_journal_notes_but_the_disk_lost_is_made_again(tmp_path: Path) -> None:
@@ -127,7 +153,7 @@ def test_two_processes_make_one_bank_and_a_killed_one_is_taken_over(tmp_path: Pa
     spawn = multiprocessing.get_context("spawn")
     first, second = (spawn.Process(target=make_slowly, args=(tmp_path,)) for _ in range(2))
     first.start()
-    journal = tmp_path / f"making-{plan().key}" / "journal.jsonl"
+    journal = tmp_path / f"making-{plan().key}.jsonl"
     while not (journal.exists() and journal.stat().st_size > 50):
         time.sleep(0.01)
     second.start()
@@ -178,6 +204,11 @@ def test_a_faster_video_skips_frames() -> None:
     assert subsampled(5, 1).tolist() == [0, 1, 2, 3, 4]
     assert subsampled(7, 2).tolist() == [0, 2, 4, 6]
     assert subsampled(6, 1.5).tolist() == [0, 1, 3, 4]
+    for length in range(1, 400):
+        for speed in (1.15, 1.3, 1.4, 1.5, 2.3, 0.7):
+            index = subsampled(length, speed)
+            assert index[0] == 0
+            assert length - speed <= index[-1] + 1 <= length
     with pytest.raises(DataError, match="speed is 0"):
         subsampled(5, 0)
 
@@ -189,6 +220,7 @@ def test_a_faster_video_skips_frames() -> None:
         ({"lengths": np.array([3, 0, 1, 1])}, "at least one frame"),
         ({"names": ("a",)}, "1 names for 4 episodes"),
         ({"fps": 0.0}, "fps is 0.0"),
+        ({"names": tuple("abca")}, "two episodes are called 'a'"),
         ({"states": np.zeros((3, 2), np.float32)}, "expected 16 rows"),
         ({"actions": np.full((16, 2), np.nan, np.float32)}, "finite numbers"),
     ],

@@ -206,11 +206,23 @@ def test_a_finished_phase_is_only_believed_while_its_weights_are_whole(xskill: C
 @pytest.mark.slow
 def test_the_demo_starts_anew_when_it_has_changed(xskill: Command, tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
-    saved = {"preset": "quick", "config": {"seed": 5}}
+    saved = {"preset": "demo", "config": {"seed": 5}}
     (tmp_path / "demo/config.json").write_text(json.dumps(saved))
     done = xskill("demo", *CPU)
     assert done.returncode == 0, done.stderr
     assert "starting anew" in done.stdout
+
+
+def test_the_demo_does_not_touch_a_run_that_is_none_of_its_own(xskill: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    saved = json.dumps({"preset": "quick", "config": {"seed": 5}})
+    (tmp_path / "mine/config.json").write_text(saved)
+    (tmp_path / "mine/weights").touch()
+    done = xskill("demo", "--out=mine", *CPU)
+    assert done.returncode == 1
+    assert "holds a run that is no demo" in done.stderr
+    assert (tmp_path / "mine/config.json").read_text() == saved
+    assert (tmp_path / "mine/weights").exists()
 
 
 @pytest.mark.slow

@@ -17,7 +17,8 @@ from tests.conftest import Command, launcher
 from tests.kitchen.made import standing_still
 from xskill.data.frames import FrameBank
 from xskill.data.video import write_video
-from xskill.errors import ConfigError
+from xskill.errors import ConfigError, DataError
+from xskill.kitchen import scene as scene_module
 from xskill.kitchen.demos import Demonstration
 from xskill.kitchen.env import HOME
 from xskill.kitchen.film import film_of, shoot
@@ -51,6 +52,22 @@ def test_a_bank_holds_what_the_renderer_draws(tmp_path: Path) -> None:
                 mujoco.mj_forward(scene.model, data)
                 for camera in ("side", "wrist"):
                     assert np.array_equal(bank.frames(camera)[index], renderer.frame(data, camera))
+
+
+def test_what_decides_a_pixel_decides_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, again = (shoot(film_of("sphere", DEMOS), tmp_path / str(n), options=SMALL) for n in range(2))
+    assert one.path.name == again.path.name
+    monkeypatch.setattr(scene_module, "SPHERE_RADIUS", 0.06)
+    assert shoot(film_of("sphere", DEMOS), tmp_path, options=SMALL).path.name != one.path.name
+
+
+def test_a_hand_moves_the_same_in_every_selection_and_never_twice_alike() -> None:
+    all_, some = film_of("hand", DEMOS), film_of("hand", DEMOS[1:])
+    assert np.array_equal(all_.qpos[1], some.qpos[0])
+    assert all_.qpos[0].shape != all_.qpos[1].shape or not np.array_equal(all_.qpos[0], all_.qpos[1])
+    idle = Demonstration("idle", "x", np.tile(np.array(HOME), (5, 1)), np.zeros((5, 9)))
+    with pytest.raises(DataError, match="x/idle completes no sub-task"):
+        film_of("hand", (*DEMOS, idle))
 
 
 @pytest.mark.slow
@@ -115,7 +132,7 @@ def test_making_killed_and_started_again_gives_the_same_bank(tmp_path: Path, xsk
     words = ["data", "make", "kitchen", "--demos", str(demos), "--bodies", "sphere", "--workers", "2", "--out"]
     process = subprocess.Popen([*launcher(1), *words, str(tmp_path / "killed")])
     deadline = time.monotonic() + 60
-    while not any(p.read_text().count("\n") > 3 for p in (tmp_path / "killed").rglob("journal.jsonl")):
+    while not any(p.read_text().count("\n") > 3 for p in (tmp_path / "killed").rglob("making-*.jsonl")):
         assert process.poll() is None, "it ended before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -140,6 +157,7 @@ def test_mistakes_are_one_sentence(xskill: Command, tmp_path: Path) -> None:
     demos = standing_still(tmp_path / "d.npz")
     for words, code, answer in [
         (["--demos", demos, "--episodes", "5:9"], 2, "--episodes 5:9 leaves none of the 2 demonstrations"),
+        (["--demos", demos, "--workers", "0"], 2, "workers is 0; it must be at least 1"),
         (["--demos", demos, "--episodes", "x"], 2, "--episodes is 'x'; it must be first:end, as in 0:20"),
         (["--demos", tmp_path / "no"], 1, f"there are no demonstrations at {tmp_path / 'no'}: no such file or folder"),
         (["--demos", demos, "--speed", "0", "--bodies", "sphere"], 1, "speed is 0.0; it must be a number above 0"),

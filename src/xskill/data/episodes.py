@@ -35,6 +35,9 @@ class Episodes:
             raise DataError(
                 f"{self.embodiment}: {len(self.names)} names for {len(self.lengths)} episodes of at least one frame"
             )
+        if len(set(self.names)) != len(self.names):
+            twice = next(name for name in self.names if self.names.count(name) > 1)
+            raise DataError(f"{self.embodiment}: two episodes are called '{twice}'")
         if not (np.isfinite(self.fps) and self.fps > 0):
             raise DataError(f"{self.embodiment}: fps is {self.fps}; it must be a number above 0")
         for name in ("states", "actions"):
@@ -84,5 +87,5 @@ def subsampled(length: int, speed: float) -> Ints:
     """Frames of a video of `length` frames shown `speed` times as fast: every frame at 1, every second at 2."""
     if not (np.isfinite(speed) and speed > 0):
         raise DataError(f"speed is {speed}; it must be a number above 0")
-    index: Ints = np.floor(np.arange(0, length, speed)).astype(np.int64)
-    return index
+    index: Ints = np.floor(np.arange(int(np.ceil(length / speed))) * speed + 1e-9).astype(np.int64)
+    return index[index < length]

@@ -5,16 +5,17 @@
       <camera>.frames      (N, H, W, 3) uint8, mapped into memory and shared by all processes that read it
       states.npy, actions.npy
 
-While it is made it is called `making-<key>`; a journal there notes each finished episode, so that a kill costs one.
+While it is made it is called `making-<key>`; a journal beside it notes each finished episode, so a kill costs one.
 Two processes that want the same bank do not both make it: the second waits for the first.
 """
 
 import fcntl
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Pixels = npt.NDArray[np.uint8]
-
-JOURNAL = "journal.jsonl"
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,10 @@ class Making:
 
     def write(self, episode: int, camera: str, frames: Pixels) -> None:
         """Put the frames (T, H, W, 3) of one episode in their place."""
-        self._part(episode, camera, "r+")[:] = frames
+        part = self._part(episode, camera, "r+")
+        if frames.shape != part.shape or frames.dtype != np.uint8:
+            raise DataError(f"episode {episode} is {frames.shape} {frames.dtype}; expected {part.shape} uint8")
+        part[:] = frames
 
     def hashes(self, episode: int) -> dict[str, str]:
         """Camera -> sha256 of an episode's frames, as they are on disk."""
@@ -108,10 +110,12 @@ def make_bank(folder: Path, plan: BankPlan, fill: Filler) -> "FrameBank":
 
 def _make(work: Path, path: Path, plan: BankPlan, fill: Filler) -> None:
     work.mkdir(exist_ok=True)
-    making, journal = Making(work, plan), work / JOURNAL
+    bare = replace(plan, episodes=replace(plan.episodes, states=None, actions=None))  # small, for other processes
+    making, journal = Making(work, bare), work.with_suffix(".jsonl")
     for camera in plan.cameras:
         with (work / f"{camera}.frames").open("ab") as file:
-            file.truncate(plan.episodes.frames * plan.height * plan.width * 3)
+            # All of it now: a disk that turned out full under a mapped file would kill the process without a word.
+            os.posix_fallocate(file.fileno(), 0, plan.episodes.frames * plan.height * plan.width * 3)
     noted = _noted(journal)
     done = {episode: hashes for episode, hashes in noted.items() if making.hashes(episode) == hashes}
     with journal.open("ab", buffering=0) as notes:
@@ -126,11 +130,11 @@ def _make(work: Path, path: Path, plan: BankPlan, fill: Filler) -> None:
         array = getattr(plan.episodes, name)
         if array is not None:
             np.save(work / f"{name}.npy", array, allow_pickle=False)
-    journal.unlink()
     shape = {"height": plan.height, "width": plan.width, "cameras": list(plan.cameras)}
     frames = [done[episode] for episode in range(len(plan.episodes.lengths))]
     about = {"episodes": plan.episodes.about(), **shape, "source": dict(plan.source), "frames": frames}
     finish_folder(work, path, about)
+    journal.unlink()
 
 
 def _noted(journal: Path) -> dict[int, dict[str, str]]:

@@ -18,7 +18,7 @@ ASIDE = ".aside-"  # what a killed process may leave behind; `sweep` removes it
 
 def write_file(path: Path, data: bytes) -> None:
     """Write or replace one file atomically and durably. Raises `CheckpointError` when the disk refuses."""
-    aside = path.with_name(f"{ASIDE}{path.name}")
+    aside = path.with_name(f"{ASIDE}{os.getpid()}-{path.name}")
     try:
         _write_durably(aside, data)
         aside.replace(path)
@@ -54,6 +54,7 @@ def finish_folder(made: Path, path: Path, about: Mapping[str, Any]) -> None:
     """`write_folder` for files too large to hand over: they are in the folder `made` already, which becomes `path`."""
     try:
         hashes = {}
+        (made / MANIFEST).unlink(missing_ok=True)  # of a finish that was killed
         for file in sorted(made.iterdir()):
             with file.open("rb") as stream:
                 os.fsync(stream.fileno())
@@ -106,7 +107,7 @@ def sweep(folder: Path) -> None:
 
 def refused(path: Path, error: OSError) -> CheckpointError:
     """The error for a disk that does not take what it is given."""
-    advice = "; make room and use --resume" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    advice = "; make room and start again" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
     return CheckpointError(f"could not write {path}: {error.strerror or error}{advice}")
 
 

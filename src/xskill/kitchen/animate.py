@@ -13,6 +13,7 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
+from xskill.engine.config import require
 from xskill.engine.seeds import numpy_generator
 from xskill.kitchen.env import HOME
 from xskill.kitchen.scene import Scene
@@ -48,6 +49,7 @@ class Motion:
 def animate(order: Sequence[str], seed: int, *, hands: int = 1) -> Motion:
     """One hand doing the sub-tasks one after the other, or two hands doing them two at a time, in this order."""
     order = check_tasks(order)
+    require(len(order) >= 1, "order", order, "at least one sub-task")
     random = numpy_generator("animate", seed, *order)
     pace = random.uniform(0.8, 1.25)
     qpos, places = np.array(HOME), RESTS.copy()

@@ -7,10 +7,12 @@ passed over and counted; nothing is dropped in silence.
 
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -110,7 +112,13 @@ def _mjl(name: str, folder: str, read: Callable[[], bytes]) -> Demonstration:
     """A MuJoCo log: seven sizes, the model's name, then records of (time, qpos, qvel, ctrl, mocap, sensors, user)."""
     try:
         data = read()
-    except (OSError, zipfile.BadZipFile, EOFError) as error:
+    except (
+        OSError,
+        EOFError,
+        RuntimeError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:  # also encrypted, odd compression
         raise DataError(f"{name} cannot be read: {error}") from None
     if len(data) < HEADER.size:
         raise DataError(f"{name} has {len(data)} bytes; a .mjl file begins with {HEADER.size} bytes of sizes")
@@ -131,7 +139,7 @@ def _npz(path: Path) -> Iterator[Callable[[], Demonstration]]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path} is not a readable .npz file: {error}") from None
     missing = [name for name in ("qpos", "ctrl", "episode_ends", "names", "folders") if name not in arrays]
     if missing:
@@ -140,6 +148,8 @@ def _npz(path: Path) -> Iterator[Callable[[], Demonstration]]:
     lengths = np.diff(ends, prepend=0)
     if not len(ends) or lengths.min() <= 0 or {ends[-1]} != {len(arrays["qpos"]), len(arrays["ctrl"])}:
         raise DataError(f"{path}: episode_ends must rise to the number of states, {len(arrays['qpos'])}")
+    if not len(arrays["names"]) == len(arrays["folders"]) == len(ends):
+        raise DataError(f"{path}: names and folders must be as many as episodes, {len(ends)}")
     for index, (end, length) in enumerate(zip(ends, lengths, strict=True)):
         part = slice(end - length, end)
         qvel = arrays["qvel"][part] if "qvel" in arrays else None
@@ -155,17 +165,24 @@ def _minari(source: Path | str) -> Iterator[Callable[[], Demonstration]]:
         raise DataError("reading Minari datasets needs minari: pip install 'xskill[minari]'") from None
     try:
         dataset = minari.load_dataset(source) if isinstance(source, str) else minari.MinariDataset(source / "data")
-        episodes = list(dataset.iterate_episodes())
+        numbers = [int(number) for number in dataset.episode_indices]
     except (OSError, KeyError, ValueError, TypeError) as error:
         raise DataError(f"{source} is not a Minari dataset that is on this machine: {error}") from None
-    for episode in episodes:
-        yield partial(_minari_episode, f"{source}/{episode.id}", episode.observations, episode.actions)
+    if not numbers:
+        raise DataError(f"the Minari dataset {source} has no episodes")
+    for number in numbers:
+        yield partial(_minari_episode, f"{source}/{number}", partial(dataset.__getitem__, number))
 
 
-def _minari_episode(name: str, observations: object, actions: npt.NDArray[np.floating]) -> Demonstration:
-    seen = observations["observation"] if isinstance(observations, dict) else np.asarray(observations)
-    if seen.ndim != 2 or seen.shape[1] != sum((9, 9, 21, 20)) or len(seen) != len(actions) + 1:
-        raise DataError(f"{name}: observations of FrankaKitchen are (T + 1, 59); these are {seen.shape}")
+def _minari_episode(name: str, read: Callable[[], Any]) -> Demonstration:
+    try:
+        episode = read()
+        seen, actions = np.asarray(episode.observations["observation"]), np.asarray(episode.actions)
+    except (OSError, KeyError, ValueError, TypeError, IndexError) as error:
+        raise DataError(f"{name} cannot be read: {error}") from None
+    if seen.ndim != 2 or seen.shape[1] != sum((9, 9, 21, 20)) or actions.shape != (len(seen) - 1, 9):
+        sizes = f"these are {seen.shape} and {actions.shape}"
+        raise DataError(f"{name}: FrankaKitchen has observations (T + 1, 59) and actions (T, 9); {sizes}")
     joints, speeds, objects, object_speeds = np.split(seen[:-1], [9, 18, 39], axis=1)
     targets = joints + PEER_SPEED * STEP_SECONDS * np.clip(actions, -1, 1)
     return _checked(name, "", np.hstack([joints, objects]), targets, np.hstack([speeds, object_speeds]))

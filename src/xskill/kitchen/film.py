@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -16,9 +17,10 @@ import numpy.typing as npt
 
 from xskill.data.episodes import Episodes, subsampled
 from xskill.data.frames import BankPlan, FrameBank, Making, make_bank
-from xskill.engine.config import did_you_mean
+from xskill.engine.config import did_you_mean, require
 from xskill.engine.folder import to_bytes, write_file
-from xskill.errors import ConfigError
+from xskill.engine.seeds import seed_of
+from xskill.errors import ConfigError, DataError
 from xskill.kitchen.animate import animate
 from xskill.kitchen.demos import Demonstration
 from xskill.kitchen.render import Renderer, RenderOptions
@@ -42,6 +44,8 @@ class Film:
     qpos: tuple[Floats, ...]
     actions: tuple[Floats, ...] | None = None
     hands: tuple[Floats, ...] | None = None
+    orders: tuple[tuple[str, ...], ...] = ()
+    """The sub-tasks done, in order, an episode."""
 
     def episode(self, index: int) -> tuple[Floats, Floats | None]:
         """States and hands of one episode."""
@@ -57,15 +61,26 @@ def film_of(body: str, demos: Sequence[Demonstration], speed: float = 1.0) -> Fi
         raise ConfigError(f"there is no body '{body}'{did_you_mean(body, BODIES)}")
     look = BODIES[body]
     names = tuple(f"{demo.folder}/{demo.name}" for demo in demos)
+    orders = tuple(demo.order for demo in demos)
     if look.arm:
-        return Film(body, names, tuple(demo.qpos for demo in demos), tuple(demo.ctrl for demo in demos))
+        qpos, actions = tuple(demo.qpos for demo in demos), tuple(demo.ctrl for demo in demos)
+        return Film(body, names, qpos, actions, orders=orders)
     if look.moves_itself:
         count = sum(colour != UNSEEN for colour in look.hands)
-        motions = [animate(demo.order, seed, hands=count) for seed, demo in enumerate(demos)]
+        for demo, name in zip(demos, names, strict=True):
+            if not demo.order:
+                raise DataError(
+                    f"{name} completes no sub-task, so a {body} cannot do the same; leave it out (--episodes)"
+                )
+        # Seeded by the demonstration itself: the same in every selection, and no two alike.
+        motions = [
+            animate(demo.order, seed_of(body, name), hands=count) for demo, name in zip(demos, names, strict=True)
+        ]
         kept = [subsampled(len(motion.qpos), speed) for motion in motions]
         qpos = tuple(motion.qpos[frames] for motion, frames in zip(motions, kept, strict=True))
-        return Film(body, names, qpos, hands=tuple(m.hands[frames] for m, frames in zip(motions, kept, strict=True)))
-    return Film(body, names, tuple(demo.qpos[subsampled(len(demo), speed)] for demo in demos))
+        hands = tuple(motion.hands[frames] for motion, frames in zip(motions, kept, strict=True))
+        return Film(body, names, qpos, hands=hands, orders=orders)
+    return Film(body, names, tuple(demo.qpos[subsampled(len(demo), speed)] for demo in demos), orders=orders)
 
 
 def shoot(
@@ -82,13 +97,16 @@ def shoot(
     `progress` is told how many frames were added. Beside the bank, `<key>.ground-truth.json` says which sub-task was
     completed when: for evaluation only, nothing that trains may read it.
     """
+    require(workers >= 1, "workers", workers, "at least 1")
     lengths = np.array([len(states) for states in film.qpos])
     states = np.concatenate(film.qpos)[:, :9].astype(np.float32) if film.actions else None
     actions = np.concatenate(film.actions).astype(np.float32) if film.actions else None
     episodes = Episodes(film.body, FPS, film.names, lengths, states, actions)
     motions = [np.ascontiguousarray(part).tobytes() for part in (*film.qpos, *(film.hands or ()))]
     digest = hashlib.sha256(b"".join(motions)).hexdigest()
-    source = {"made_by": "kitchen", "body": film.body, "motions": digest, "render": options.about()}
+    with Stage(film.body, options) as stage:
+        look = stage.about()
+    source = {"made_by": "kitchen", "body": film.body, "motions": digest, "render": look}
     plan = BankPlan(episodes, tuple(cameras), options.height, options.width, source)
 
     def fill(making: Making, todo: Sequence[int]) -> Iterator[int]:
@@ -98,7 +116,7 @@ def shoot(
             yield episode
 
     bank = make_bank(folder, plan, fill)
-    done = [[[c.task, c.step] for c in completions(qpos)] for qpos in film.qpos]
+    done = [[[c.task, c.step] for c in completions(qpos, o)] for qpos, o in zip(film.qpos, film.orders, strict=True)]
     truth = dict(zip(film.names, done, strict=True))
     write_file(folder / f"{plan.key}.ground-truth.json", to_bytes(truth))
     return bank
@@ -106,49 +124,77 @@ def shoot(
 
 def _rendered(film: Film, making: Making, todo: Sequence[int], options: RenderOptions, workers: int) -> Iterator[int]:
     if workers == 1:
-        _open(film.body, options)
-        for episode in todo:
-            yield _render(making, episode, *film.episode(episode))
+        with Stage(film.body, options) as stage:
+            for episode in todo:
+                yield stage.shoot(making, episode, *film.episode(episode))
         return
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _open_worker, (film.body, options))
     try:
-        jobs = [pool.submit(_render, making, episode, *film.episode(episode)) for episode in todo]
+        jobs = [pool.submit(_shoot, making, episode, *film.episode(episode)) for episode in todo]
         for job in as_completed(jobs):
             yield job.result()
+    except BrokenProcessPool:
+        raise DataError(
+            "a process that renders has died (out of memory?); start again to go on, with fewer --workers"
+        ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-_renderer: Renderer
-_data: mujoco.MjData
+class Stage:
+    """A scene dressed as one body, and its renderer: one in a process."""
+
+    def __init__(self, body: str, options: RenderOptions) -> None:
+        self._scene = Scene(simplified=options.simplified)
+        self._scene.dress(body)
+        self._options = options
+        self._look = hashlib.sha256(saved_model(self._scene.model)).hexdigest()  # before the renderer sets its sizes
+        self._renderer, self._data = Renderer(self._scene, options), mujoco.MjData(self._scene.model)
+
+    def about(self) -> dict[str, object]:
+        """Everything that decides a pixel besides the state: the dressed model, the options, who renders."""
+        return {"model": self._look, "renderer": self._renderer.name, **self._options.about()}
+
+    def shoot(self, making: Making, episode: int, qpos: Floats, hands: Floats | None) -> int:
+        """Render one episode into a bank on its way, and return its number."""
+        model, data, plan = self._scene.model, self._data, making.plan
+        frames = {camera: np.empty((len(qpos), plan.height, plan.width, 3), np.uint8) for camera in plan.cameras}
+        for step, state in enumerate(qpos):
+            data.qpos[:] = state
+            if hands is not None:
+                data.mocap_pos[:] = hands[step]
+            mujoco.mj_kinematics(model, data)
+            mujoco.mj_camlight(model, data)
+            for camera, shot in frames.items():
+                self._renderer.draw(data, camera, shot[step])
+        for camera, shot in frames.items():
+            making.write(episode, camera, shot)
+        return episode
+
+    def __enter__(self) -> "Stage":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._renderer.close()
+
+
+def saved_model(model: mujoco.MjModel) -> bytes:
+    """A compiled model as bytes."""
+    buffer = np.empty(mujoco.mj_sizeModel(model), np.uint8)
+    mujoco.mj_saveModel(model, None, buffer)
+    return buffer.tobytes()
+
+
+_stage: Stage
 
 
 def _open_worker(body: str, options: RenderOptions) -> None:
+    global _stage
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # end with the parent, however it ends
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops the work
     os.environ["LP_NUM_THREADS"] = "1"  # a process a core; threads of the software renderer would only fight over it
-    _open(body, options)
+    _stage = Stage(body, options)
 
 
-def _open(body: str, options: RenderOptions) -> None:
-    """The scene and its renderer, one of each in a process."""
-    global _renderer, _data
-    scene = Scene(simplified=options.simplified)
-    scene.dress(body)
-    _renderer, _data = Renderer(scene, options), mujoco.MjData(scene.model)
-
-
-def _render(making: Making, episode: int, qpos: Floats, hands: Floats | None) -> int:
-    model = _renderer.scene.model
-    frames = {c: np.empty((len(qpos), making.plan.height, making.plan.width, 3), np.uint8) for c in making.plan.cameras}
-    for step, state in enumerate(qpos):
-        _data.qpos[:] = state
-        if hands is not None:
-            _data.mocap_pos[:] = hands[step]
-        mujoco.mj_kinematics(model, _data)
-        mujoco.mj_camlight(model, _data)
-        for camera, film in frames.items():
-            _renderer.draw(_data, camera, film[step])
-    for camera, film in frames.items():
-        making.write(episode, camera, film)
-    return episode
+def _shoot(making: Making, episode: int, qpos: Floats, hands: Floats | None) -> int:
+    return _stage.shoot(making, episode, qpos, hands)

@@ -59,6 +59,7 @@ class Renderer:
         self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
         self._free = weakref.finalize(self, _freed, self._context, self._gl)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
+        self.name = _renderer_name()
         self._drawing = mujoco.MjvScene(model, maxgeom=1000)
         self._drawing.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = options.shadows
         self._drawing.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = options.reflections
@@ -93,6 +94,12 @@ class Renderer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _renderer_name() -> str:
+    from OpenGL import GL
+
+    return str(GL.glGetString(GL.GL_RENDERER).decode())
 
 
 def _freed(context: mujoco.MjrContext, gl: Any) -> None:
