@@ -18,8 +18,8 @@ def names(requirements: list[str]) -> set[str]:
 
 def test_info_knows_every_dependency_and_every_extra() -> None:
     stated = project()
-    assert names(stated["dependencies"]) == set(PACKAGES)  # type: ignore[arg-type]
-    extras = {name: names(needs) for name, needs in stated["optional-dependencies"].items() if name != "dev"}  # type: ignore[attr-defined]
+    assert names(stated["dependencies"]) == set(PACKAGES)
+    extras = {name: names(needs) for name, needs in stated["optional-dependencies"].items() if name != "dev"}
     assert extras == {name: set(needs) for name, (needs, _) in EXTRAS.items()}
 
 
@@ -27,7 +27,7 @@ def test_the_tested_set_pins_what_the_project_states() -> None:
     pinned = {
         line.split("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
     }
-    stated = names(project()["dependencies"])  # type: ignore[arg-type]
+    stated = names(project()["dependencies"])
     for needs, _ in EXTRAS.values():
         stated |= set(needs)
     assert stated <= pinned

@@ -60,8 +60,8 @@ def assert_whole(bank: FrameBank) -> None:
         expected = np.concatenate([pixels(plan(), episode, camera) for episode in range(len(LENGTHS))])
         assert np.array_equal(bank.frames(camera), expected)
     assert bank.episodes.about() == plan().episodes.about()
-    assert np.array_equal(bank.episodes.states, plan().episodes.states)  # type: ignore[arg-type]
-    assert np.array_equal(bank.episodes.actions, plan().episodes.actions)  # type: ignore[arg-type]
+    assert np.array_equal(bank.episodes.states, plan().episodes.states)
+    assert np.array_equal(bank.episodes.actions, plan().episodes.actions)
 
 
 def test_a_bank_is_made_once(tmp_path: Path) -> None:
@@ -227,4 +227,4 @@ def test_a_faster_video_skips_frames() -> None:
 )
 def test_episodes_that_make_no_sense_are_refused(changes: dict[str, object], answer: str) -> None:
     with pytest.raises(DataError, match=answer):
-        replace(plan().episodes, **changes)  # type: ignore[arg-type]
+        replace(plan().episodes, **changes)

@@ -62,20 +62,20 @@ def test_without_a_terminal_progress_is_plain_lines() -> None:
     with Progression("discover", 10, 20, console) as progress:
         for step in range(11, 21):
             progress.update(step, {"loss": 1 / step, "learning_rate": 1e-4})
-    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    lines = console.file.getvalue().splitlines()
     assert len(lines) == 2  # the first step and the last: ten seconds have not passed
     assert lines[0].startswith("discover 11/20")
     assert "steps/s" in lines[0]
     assert "s left" in lines[0]
     assert "loss 0.05" in lines[1]
-    assert "\x1b" not in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "\x1b" not in console.file.getvalue()
 
 
 def test_on_a_terminal_progress_is_a_bar_with_rate_time_left_and_loss() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=160)
     with Progression("discover", 0, 20, console) as progress:
         progress.update(5, {"loss": 0.125})
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    shown = console.file.getvalue()
     assert "━" in shown
     assert "5/20" in shown
     assert "steps/s" in shown

@@ -59,7 +59,7 @@ class LinePhase:
         assert not torch.is_grad_enabled()
         self.evaluated.append(module)
         torch.rand(7)  # evaluation may draw as it likes
-        return {"error": float((module.weight - 1).abs().sum())}  # type: ignore[operator]
+        return {"error": float((module.weight - 1).abs().sum())}
 
 
 def quiet() -> Console:
@@ -117,7 +117,7 @@ def test_bf16_computes_in_bf16_and_hands_out_fp32(
         inner = nn.Linear(2, 2)
         inner.register_forward_hook(lambda _module, _in, out, inside=inside: inside.append(out.dtype))
         phase.module = nn.Sequential(inner, phase.module)
-        phase.evaluate = lambda module: {"error": 0.0}  # type: ignore[method-assign]
+        phase.evaluate = lambda module: {"error": 0.0}
         train(
             phase,
             LoopConfig(steps=2, precision=precision),
@@ -174,7 +174,7 @@ def test_a_resumed_loop_passes_over_damage_and_says_so(tmp_path: Path) -> None:
         damaged.write_bytes(damaged.read_bytes()[:-1])
     console = quiet()
     train(ExamplePhase(DEBUG, 0), replace(loop, keep_last=1), seed=0, folder=tmp_path, device="cpu", console=console)
-    said = "".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+    said = "".join(console.file.getvalue().split())
     assert said.count("passedoveradamagedcheckpoint") == 2
     assert re.search(r"goingonfrom\S*step-00000005", said)
     assert newest_files(tmp_path) == straight

@@ -18,5 +18,5 @@ def standing_still(path: Path, **changes: object) -> Path:
         "names": np.array(["a", "b"]),
         "folders": np.array(["friday_kettle_switch", "friday_slide_hinge"]),
     } | changes
-    np.savez(path, **{name: value for name, value in arrays.items() if value is not None})  # type: ignore[arg-type]
+    np.savez(path, **{name: value for name, value in arrays.items() if value is not None})
     return path

@@ -157,7 +157,7 @@ def test_a_minari_dataset_replays_to_the_states_it_holds(tmp_path: Path, monkeyp
             states.append(env.step(actions[-1])[0]["observation"])
         ends = [False] * 5 + [True]
         buffers.append(EpisodeBuffer(seed, seed, None, {"observation": states}, actions, [0.0] * 6, [False] * 6, ends))
-    space = gymnasium.spaces.Dict({"observation": env.observation_space["observation"]})  # type: ignore[index]
+    space = gymnasium.spaces.Dict({"observation": env.observation_space["observation"]})
     minari.create_dataset_from_buffers(
         "kitchen/tiny-v0", buffers, action_space=env.action_space, observation_space=space
     )

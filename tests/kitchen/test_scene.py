@@ -83,7 +83,7 @@ def peer_positions(start: np.ndarray, controls: np.ndarray) -> np.ndarray:
     """The same controls in gymnasium-robotics' own environment: qpos after each step."""
     gymnasium.register_envs(gymnasium_robotics)
     env = gymnasium.make("FrankaKitchen-v1", tasks_to_complete=["kettle"]).unwrapped
-    robot = env.robot_env  # type: ignore[attr-defined]
+    robot = env.robot_env
     env.reset(seed=0)
     mujoco.mj_resetData(robot.model, robot.data)
     robot.set_state(start, np.zeros(robot.model.nv))
