@@ -177,6 +177,31 @@ def test_streamed_and_resident_lookups_are_the_same(tmp_path: Path, shape: tuple
     assert torch.equal(bank.on(CPU, "side")[index], resident)
 
 
+def anonymous_memory() -> int:
+    """Bytes of this process that no file stands behind: what a machine without swap cannot take back."""
+    rollup = Path("/proc/self/smaps_rollup").read_text()
+    return 1024 * next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Anonymous:"))
+
+
+def test_a_streamed_bank_needs_memory_for_a_batch_not_for_itself(tmp_path: Path) -> None:
+    def blank(making: Making, todo: Sequence[int]) -> Iterable[int]:
+        for episode in todo:
+            making.write(episode, "side", np.full((400, 112, 112, 3), episode, np.uint8))
+            yield episode
+
+    episodes = Episodes("person", 30.0, tuple("abcdefghijklmnopqrst"), np.full(20, 400))
+    bank = make_bank(tmp_path, BankPlan(episodes, ("side",), 112, 112, {}), blank)
+    assert bank.frames("side").nbytes > 300e6
+    stored = bank.on(CPU, "side", limit=0)
+    stored[torch.arange(200)]
+    before, most = anonymous_memory(), 0
+    for first in range(0, 8000, 200):
+        frames = stored[torch.arange(first, first + 200)]
+        assert (frames == first // 400).all()
+        most = max(most, anonymous_memory() - before)
+    assert most < 60e6, f"{most / 1e6:.0f} MB"  # a batch is 7.5 MB
+
+
 def test_a_bank_that_is_none_or_damaged_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a frame bank"):
         FrameBank(tmp_path)

@@ -14,6 +14,7 @@ from tests.kitchen.made import standing_still
 SMALL = {
     "loop": (["--steps", "5", "--device", "cpu"], {"over_bare"}),
     "replay": (["--demos", "MADE"], set()),
+    "parallel": (["--chunks", "1"], {"environments", "over_every_frame", "filming"}),
     "render": (["--states", "2", "--default-frames", "1"], {"over_default", "over_flags"}),
     "start": ([], {"over_python", "over_torch"}),
 }

@@ -66,8 +66,11 @@ def test_a_hand_moves_the_same_in_every_selection_and_never_twice_alike() -> Non
     assert np.array_equal(all_.qpos[1], some.qpos[0])
     assert all_.qpos[0].shape != all_.qpos[1].shape or not np.array_equal(all_.qpos[0], all_.qpos[1])
     idle = Demonstration("idle", "x", np.tile(np.array(HOME), (5, 1)), np.zeros((5, 9)))
-    with pytest.raises(DataError, match="x/idle completes no sub-task"):
-        film_of("hand", (*DEMOS, idle))
+    film = film_of("hand", (*DEMOS, idle))
+    assert (film.names, film.left_out) == (all_.names, ("x/idle",))
+    assert film_of("sphere", (*DEMOS, idle)).names[-1] == "x/idle"
+    with pytest.raises(DataError, match="nothing for a hand to do"):
+        film_of("hand", (idle,))
 
 
 @pytest.mark.slow
@@ -151,6 +154,17 @@ def test_making_killed_and_started_again_gives_the_same_bank(tmp_path: Path, xsk
     assert killed.name == straight.name
     assert (killed / "manifest.json").read_bytes() == (straight / "manifest.json").read_bytes()
     FrameBank(killed).verify()
+
+
+def test_a_demonstration_a_hand_cannot_repeat_is_named_passed_over_and_counted(xskill: Command, tmp_path: Path) -> None:
+    states = np.tile(np.array(HOME, np.float32), (4, 1))
+    states[1, list(TASKS["light"].qpos)] = TASKS["light"].goal
+    demos = standing_still(tmp_path / "d.npz", qpos=states, ctrl=states[:, :9], episode_ends=np.array([2, 4]))
+    done = xskill("data", "make", "kitchen", "--demos", demos, "--bodies", "hand", "--size", "24", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "hand: 1 episodes" in done.stdout
+    assert "hand: 1 demonstrations passed over" in done.stdout
+    assert "completes no sub-task" in done.stdout
 
 
 def test_mistakes_are_one_sentence(xskill: Command, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -217,16 +218,20 @@ class StreamedFrames:
     """Frames stay on disk (and in the page cache); a lookup copies what it needs, through pinned memory to a GPU."""
 
     def __init__(self, frames: Pixels, device: "torch.device") -> None:
-        self._frames, self._device = frames, device
+        import torch
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the memory is read-only; nothing here writes to it
+            self._frames = torch.from_numpy(frames)
+        self._device, self._pinned = device, device.type == "cuda"
 
     def __getitem__(self, index: "Tensor") -> "Tensor":
         import torch
 
-        flat = index.reshape(-1).cpu().numpy()
-        taken = torch.from_numpy(np.take(self._frames, flat, axis=0))
-        if self._device.type == "cuda":
-            taken = taken.pin_memory().to(self._device, non_blocking=True)
-        return taken.reshape(*index.shape, *self._frames.shape[1:])
+        # index_select reads with every core; torch keeps the pinned block until the copy is over, and reuses it then.
+        taken = torch.empty(index.numel(), *self._frames.shape[1:], dtype=torch.uint8, pin_memory=self._pinned)
+        torch.index_select(self._frames, 0, index.reshape(-1).cpu(), out=taken)
+        return taken.to(self._device, non_blocking=True).reshape(*index.shape, *self._frames.shape[1:])
 
 
 @contextmanager

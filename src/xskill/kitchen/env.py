@@ -1,5 +1,7 @@
 """The kitchen as a Gymnasium environment: `import xskill.kitchen`, then `gymnasium.make("xskill/Kitchen-v0")`."""
 
+import copy
+import functools
 from collections.abc import Sequence
 from typing import Any, Literal, cast
 
@@ -15,7 +17,7 @@ from xskill.errors import ConfigError, DataError
 from xskill.kitchen.control import PoseControl
 from xskill.kitchen.render import CAMERAS, Frame, Renderer, RenderOptions
 from xskill.kitchen.scene import Scene
-from xskill.kitchen.tasks import TASKS, Progress, check_tasks
+from xskill.kitchen.tasks import TASKS, Progress, check_tasks, complete
 
 Floats = npt.NDArray[np.float64]
 Observation = dict[str, npt.NDArray[Any]]
@@ -79,10 +81,11 @@ class KitchenEnv(gymnasium.Env[Observation, npt.NDArray[np.float32]]):
         self.scene = Scene(simplified=options.simplified)
         self.scene.dress(body)
         self.data = mujoco.MjData(self.scene.model)
-        self._renderer: Renderer | None = None
+        self._renderer = functools.cache(functools.partial(Renderer, self.scene, options))
         self._options, self._cameras, self._noise = options, tuple(cameras), state_noise
         self._asked, self._limit = check_tasks(asked), limit
         self._pose = PoseControl(self.scene.model) if control == "pose" else None
+        self._start = np.array(HOME)
         self.progress = Progress(self._asked, limit)
         image = spaces.Box(0, 255, (options.height, options.width, 3), np.uint8)
         images = {NAMES[camera]: image for camera in self._cameras}
@@ -94,7 +97,7 @@ class KitchenEnv(gymnasium.Env[Observation, npt.NDArray[np.float32]]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Start an episode. `options` may hold `qpos` (30,), or `condition`, a pair of suite and index."""
+        """Start an episode. `options` may hold `qpos` (30,), or `condition`, a pair of suite and index; and `asked`."""
         super().reset(seed=seed)
         options = options or {}
         condition = options.get("condition")
@@ -105,56 +108,73 @@ class KitchenEnv(gymnasium.Env[Observation, npt.NDArray[np.float32]]):
         self.data.qpos[:] = self._start
         self.data.ctrl[:] = self._start[:ROBOT_JOINTS]
         mujoco.mj_forward(self.scene.model, self.data)
-        self.progress = Progress(self._asked, self._limit)
+        self.progress = Progress(options.get("asked", self._asked), self._limit)
         self.progress.update(self.data.qpos, 0)
-        return self._observe(), self._info()
+        return self.observe(), self.info()
 
     def step(self, action: npt.NDArray[np.floating]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Move towards `action` for 0.08 s. The reward is how many more sub-tasks of the prompt stand in order."""
+        before = self.progress.score.ordered
+        self.move(action)
+        gained = (self.progress.score.ordered - before) * len(self.progress.asked)
+        return self.observe(), gained, self.progress.terminated, self.progress.truncated, self.info()
+
+    def move(self, action: npt.NDArray[np.floating]) -> None:
+        """What `step` does, unseen: nothing is rendered."""
         action = np.asarray(action)
         if action.shape != self.action_space.shape or not np.isfinite(action).all():
             raise DataError(f"an action has {self.action_space.shape} finite numbers; this one is {action}")
-        before = self.progress.score.ordered
         self.data.ctrl[:] = self._pose.targets(self.data, action) if self._pose else action
         mujoco.mj_step(self.scene.model, self.data, SUBSTEPS)
         self.progress.update(self.data.qpos, self.progress.step + 1)
-        gained = (self.progress.score.ordered - before) * len(self._asked)
-        return self._observe(), gained, self.progress.terminated, self.progress.truncated, self._info()
 
     def undo(self, task: str) -> None:
-        """Put a sub-task back to where the episode found it, as a person might turn the light off again."""
+        """Put a sub-task back to where the episode found it, as a person might turn the light off again.
+
+        What the episode found complete goes back to where the demonstrations begin.
+        """
         (task,) = check_tasks([task])
         model = self.scene.model
         entries = list(TASKS[task].qpos)
-        self.data.qpos[entries] = self._start[entries]
+        found_complete = complete(self._start)[list(TASKS).index(task)]
+        self.data.qpos[entries] = (np.array(HOME) if found_complete else self._start)[entries]
         for joint in np.flatnonzero(np.isin(model.jnt_qposadr, entries)):
             first = model.jnt_dofadr[joint]
             self.data.qvel[first : first + (6 if model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_FREE else 1)] = 0
         mujoco.mj_forward(model, self.data)
         self.progress.update(self.data.qpos, self.progress.step)
 
+    def twin(self) -> "KitchenEnv":
+        """Another kitchen with the same options and a life of its own, in the same model, drawn by the same renderer.
+
+        A model takes a second to compile and a renderer holds a GL context; a process needs one of each.
+        """
+        other = copy.copy(self)
+        other.data = mujoco.MjData(self.scene.model)
+        other._np_random = None
+        other.progress = Progress(self._asked, self._limit)
+        return other
+
     def render(self) -> Frame | None:
         """The side view, in render mode `rgb_array`."""
         return self._draw("side") if self.render_mode == "rgb_array" else None
 
     def close(self) -> None:
-        if self._renderer is not None:
-            self._renderer.close()
-            self._renderer = None
+        self._renderer.cache_clear()
 
     def _draw(self, camera: str) -> Frame:
-        if self._renderer is None:
-            self._renderer = Renderer(self.scene, self._options)
-        return self._renderer.frame(self.data, camera)
+        return self._renderer().frame(self.data, camera)
 
-    def _observe(self) -> Observation:
+    def observe(self) -> Observation:
+        """What is seen and felt now."""
         state = self.data.qpos[:ROBOT_JOINTS].copy()
         if self._noise:
             state += self._noise * STATE_NOISE * self.np_random.uniform(-1, 1, ROBOT_JOINTS)
         images = {NAMES[camera]: self._draw(camera) for camera in self._cameras}
         return {**images, "state": state.astype(np.float32)}
 
-    def _info(self) -> dict[str, Any]:
+    def info(self) -> dict[str, Any]:
+        """What is done so far."""
         first = self.progress.first
         return {
             "complete": self.progress.now,

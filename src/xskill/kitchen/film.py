@@ -1,9 +1,6 @@
 """Filming demonstrations: every body's frames of the same kitchen, rendered in parallel straight into frame banks."""
 
-import ctypes
 import hashlib
-import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -26,6 +23,7 @@ from xskill.kitchen.demos import Demonstration
 from xskill.kitchen.render import Renderer, RenderOptions
 from xskill.kitchen.scene import BODIES, UNSEEN, Scene
 from xskill.kitchen.tasks import completions
+from xskill.kitchen.workers import settle
 
 Floats = npt.NDArray[np.float64]
 
@@ -46,6 +44,8 @@ class Film:
     hands: tuple[Floats, ...] | None = None
     orders: tuple[tuple[str, ...], ...] = ()
     """The sub-tasks done, in order, an episode."""
+    left_out: tuple[str, ...] = ()
+    """Demonstrations this body could not repeat: they complete no sub-task."""
 
     def episode(self, index: int) -> tuple[Floats, Floats | None]:
         """States and hands of one episode."""
@@ -60,27 +60,24 @@ def film_of(body: str, demos: Sequence[Demonstration], speed: float = 1.0) -> Fi
     if body not in BODIES:
         raise ConfigError(f"there is no body '{body}'{did_you_mean(body, BODIES)}")
     look = BODIES[body]
+    idle = tuple(f"{demo.folder}/{demo.name}" for demo in demos if look.moves_itself and not demo.order)
+    demos = [demo for demo in demos if demo.order or not look.moves_itself]
+    if not demos:
+        raise DataError(f"none of the demonstrations completes a sub-task, so there is nothing for a {body} to do")
     names = tuple(f"{demo.folder}/{demo.name}" for demo in demos)
-    orders = tuple(demo.order for demo in demos)
-    if look.arm:
-        qpos, actions = tuple(demo.qpos for demo in demos), tuple(demo.ctrl for demo in demos)
-        return Film(body, names, qpos, actions, orders=orders)
+    qpos, hands = tuple(demo.qpos for demo in demos), None
     if look.moves_itself:
         count = sum(colour != UNSEEN for colour in look.hands)
-        for demo, name in zip(demos, names, strict=True):
-            if not demo.order:
-                raise DataError(
-                    f"{name} completes no sub-task, so a {body} cannot do the same; leave it out (--episodes)"
-                )
         # Seeded by the demonstration itself: the same in every selection, and no two alike.
-        motions = [
-            animate(demo.order, seed_of(body, name), hands=count) for demo, name in zip(demos, names, strict=True)
-        ]
-        kept = [subsampled(len(motion.qpos), speed) for motion in motions]
-        qpos = tuple(motion.qpos[frames] for motion, frames in zip(motions, kept, strict=True))
-        hands = tuple(motion.hands[frames] for motion, frames in zip(motions, kept, strict=True))
-        return Film(body, names, qpos, hands=hands, orders=orders)
-    return Film(body, names, tuple(demo.qpos[subsampled(len(demo), speed)] for demo in demos), orders=orders)
+        seeded = zip(demos, names, strict=True)
+        motions = [animate(demo.order, seed_of(body, name), hands=count) for demo, name in seeded]
+        qpos, hands = tuple(motion.qpos for motion in motions), tuple(motion.hands for motion in motions)
+    actions = tuple(demo.ctrl for demo in demos) if look.arm else None
+    if not look.arm:
+        kept = [subsampled(len(states), speed) for states in qpos]
+        qpos = tuple(states[frames] for states, frames in zip(qpos, kept, strict=True))
+        hands = hands and tuple(places[frames] for places, frames in zip(hands, kept, strict=True))
+    return Film(body, names, qpos, actions, hands, tuple(demo.order for demo in demos), idle)
 
 
 def shoot(
@@ -190,9 +187,7 @@ _stage: Stage
 
 def _open_worker(body: str, options: RenderOptions) -> None:
     global _stage
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # end with the parent, however it ends
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops the work
-    os.environ["LP_NUM_THREADS"] = "1"  # a process a core; threads of the software renderer would only fight over it
+    settle()
     _stage = Stage(body, options)
 
 

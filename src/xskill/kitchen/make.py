@@ -63,7 +63,11 @@ def make(options: MakeKitchen) -> None:
             )
         if options.video:
             _write_videos(bank, folder / "videos")
-        console.print(f"{film.body}: {len(demos)} episodes, {bank.episodes.frames} frames in {bank.path}")
+        console.print(f"{film.body}: {len(film.names)} episodes, {bank.episodes.frames} frames in {bank.path}")
+        for name in film.left_out:
+            console.print(f"{film.body}: passed over: {name} completes no sub-task", style="yellow")
+        if film.left_out:
+            console.print(f"{film.body}: {len(film.left_out)} demonstrations passed over", style="yellow")
     for problem in read.problems:
         console.print(f"passed over: {problem}", style="yellow")
     if read.problems:
