@@ -28,8 +28,9 @@ def main() -> None:
         module = phase.module.to(device)
         optimizer = torch.optim.AdamW(module.parameters(), lr=config.loop.learning_rate, fused=device.type == "cuda")
         for index in range(options.steps):
-            batch = {name: tensor.to(device) for name, tensor in phase.batch(Step(0, phase.name, index)).items()}
-            loss, _ = phase.loss(module, batch)
+            step = Step(0, phase.name, index)
+            batch = {name: tensor.to(device) for name, tensor in phase.batch(step).items()}
+            loss, _ = phase.loss(module, batch, step)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -35,9 +35,9 @@ class Named:
 
 @dataclass(frozen=True)
 class Train(Generic[Start]):
-    """Train every phase of a preset; any of its values can be given, as in --example.loop.steps 200.
+    """Train every phase of a preset; any of its values can be given, as in --discover.loop.steps 200.
 
-    Until the phases of the method are built, each preset trains the engine's example phase.
+    So far there is one phase: discover.
 
     Several processes: torchrun --nproc-per-node 2 -m xskill train ...
     """
@@ -55,11 +55,15 @@ class Train(Generic[Start]):
     """Where to train; auto takes a GPU when there is one."""
     log: tuple[Tracker, ...] = ()
     """Trackers to log to, besides log.jsonl."""
+    data_folder: Path = Path("data")
+    """Folder for frames, made when first needed and shared by all runs."""
+    workers: int = len(os.sched_getaffinity(0))
+    """Processes that render frames."""
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Train the engine's example phase, which tells in which direction a disc moves in generated clips."""
+    """Discover the skills that a robot and a sphere share, from made-up videos of both in a kitchen."""
 
     out: Path = Path("demo")
     """Run folder; an interrupted demo continues, a finished one is shown again."""
@@ -103,14 +107,14 @@ def train(args: Sequence[str]) -> None:
     again = ["xskill", "train", "--resume", "--out", str(folder)]
     again += ["--device", options.device] if options.device != "auto" else []
     again += ["--log", *options.log] if options.log else []
+    again += ["--data-folder", str(options.data_folder)] if options.data_folder != Path("data") else []
     with leaving_at_once():
         from xskill.pipeline import Where, run
 
-    run(
-        named.preset,
-        named.config,
-        Where(folder, shlex.join(again), options.resume, options.overwrite, options.device, options.log),
-    )
+    frames, workers = options.data_folder.expanduser(), options.workers
+    resume, overwrite, device, trackers = options.resume, options.overwrite, options.device, options.log
+    where = Where(folder, shlex.join(again), frames, workers, resume, overwrite, device, trackers)
+    run(named.preset, named.config, where)
 
 
 def demo(args: Sequence[str]) -> None:
@@ -130,7 +134,8 @@ def demo(args: Sequence[str]) -> None:
         _say(f"{folder} was made by another version of the demo: starting anew")
     anew = begun and (options.overwrite or saved != to_json(config))
     again = shlex.join(["xskill", "demo", "--out", str(folder)])
-    run(DEMO, config, Where(folder, again, begun and not anew, anew, options.device))
+    workers = len(os.sched_getaffinity(0))
+    run(DEMO, config, Where(folder, again, folder / "data", workers, begun and not anew, anew, options.device))
 
 
 def info(args: Sequence[str]) -> None:

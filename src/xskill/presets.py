@@ -1,11 +1,10 @@
-"""The whole configuration of a run, and the named ones to start from.
-
-Only the engine's example phase exists so far; the phases of the paper join `Config` as they are built.
-"""
+"""The whole configuration of a run, and the named ones to start from."""
 
 from dataclasses import dataclass, field
 
-from xskill.engine.config import ExampleConfig, LoopConfig
+from xskill.data.config import DataConfig
+from xskill.discover.config import AugmentConfig, DiscoverConfig, EncoderConfig
+from xskill.engine.config import LoopConfig
 
 
 @dataclass(frozen=True)
@@ -14,32 +13,34 @@ class Config:
 
     seed: int = 0
     """Seed of every random draw."""
-    example: ExampleConfig = field(default_factory=ExampleConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    discover: DiscoverConfig = field(default_factory=DiscoverConfig)
 
+
+_EPOCH = 34  # steps of 16 videos in which each of 533 demonstrations is seen once
+_PAPER = DiscoverConfig(
+    time_scale="frames",
+    frozen_steps=3 * _EPOCH,
+    loop=LoopConfig(steps=100 * _EPOCH, precision="bf16", optimizer="adam", compile=True, checkpoint_every=10 * _EPOCH),
+)
 
 PRESETS: dict[str, tuple[str, Config]] = {
-    "paper-kitchen": (
-        "the paper to the letter, on its simulated kitchen",
-        Config(
-            example=ExampleConfig(
-                batch_size=16, image_size=112, loop=LoopConfig(steps=2000, precision="bf16", optimizer="adam")
-            )
-        ),
-    ),
+    "paper-kitchen": ("the paper to the letter, on its simulated kitchen", Config(discover=_PAPER)),
     "kitchen": (
         "our best on the simulated kitchen, for one GPU",
         Config(
-            example=ExampleConfig(
-                batch_size=128,
-                image_size=112,
+            discover=DiscoverConfig(
+                videos=24,
+                encoder=EncoderConfig(channels=(32, 64, 64), width=256, layers=4, feedforward=512),
                 loop=LoopConfig(
-                    steps=2000,
+                    steps=1500,
                     precision="bf16",
-                    learning_rate=1e-3,
+                    learning_rate=3e-4,
                     schedule="cosine",
-                    warmup_steps=100,
+                    warmup_steps=50,
                     clip_norm=1.0,
-                    ema_decay=0.999,
+                    ema_decay=0.99,
+                    checkpoint_every=250,
                 ),
             )
         ),
@@ -47,38 +48,54 @@ PRESETS: dict[str, tuple[str, Config]] = {
     "realworld": (
         "the paper's real robot",
         Config(
-            example=ExampleConfig(
-                batch_size=64, image_size=160, loop=LoopConfig(steps=2000, precision="bf16", ema_decay=0.9999)
-            )
+            data=DataConfig(size=160),
+            discover=DiscoverConfig(
+                time_scale="frames",
+                videos=20,
+                num_prototypes=32,
+                positive_window=6,
+                negative_window=16,
+                loop=LoopConfig(steps=5000, precision="bf16", optimizer="adam"),
+            ),
         ),
     ),
     "quick": (
         "trains on a laptop without a GPU",
         Config(
-            example=ExampleConfig(
-                loop=LoopConfig(steps=600, learning_rate=2e-3, schedule="cosine", ema_decay=0.99, checkpoint_every=100)
-            )
+            data=DataConfig(demos="puppets:40", size=48, held_out=6),
+            discover=DiscoverConfig(
+                frames_per_video=50,
+                videos=4,
+                num_prototypes=32,
+                positive_window=2,
+                negative_window=6,
+                encoder=EncoderConfig(channels=(16, 32, 32), grid=6, width=64, layers=2, feedforward=128),
+                augment=AugmentConfig(crop=(0.85, 1.0)),
+                loop=LoopConfig(
+                    steps=300, learning_rate=1e-3, schedule="cosine", warmup_steps=20, clip_norm=1.0,
+                    ema_decay=0.98, checkpoint_every=50,
+                ),
+            ),
         ),
     ),
     "debug": (
         "the smallest of everything, done in seconds; the tests use it",
         Config(
-            example=ExampleConfig(
-                batch_size=8,
-                clips=256,
-                frames=4,
-                image_size=16,
-                width=4,
+            data=DataConfig(demos="puppets:8", size=16, held_out=2),
+            discover=DiscoverConfig(
+                clip_length=4,
+                frames_per_video=10,
+                videos=2,
+                num_prototypes=8,
+                positive_window=1,
+                negative_window=2,
+                negatives=4,
+                encoder=EncoderConfig(channels=(4, 8), grid=2, width=16, layers=1, heads=2, feedforward=16),
                 loop=LoopConfig(
-                    steps=60,
-                    learning_rate=1e-3,
-                    warmup_steps=5,
-                    clip_norm=1.0,
-                    ema_decay=0.99,
-                    log_every=1,
-                    checkpoint_every=10,
+                    steps=60, learning_rate=1e-3, warmup_steps=5, clip_norm=1.0, ema_decay=0.99,
+                    log_every=1, checkpoint_every=10,
                 ),
-            )
+            ),
         ),
     ),
-}
+}  # fmt: skip

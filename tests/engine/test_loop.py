@@ -41,18 +41,21 @@ class LinePhase:
         self.types: set[torch.dtype] = set()
         self.trained: list[list[int]] = []
         self.evaluated: list[nn.Module] = []
-        self.losses = 0
+        self.losses = self.updates = 0
 
     def batch(self, step: Step) -> Batch:
         ids = torch.randint(1000, (4,), generator=step.generator("ids"))
         self.trained.append(ids.tolist())
         return {"ids": ids, "x": torch.randn(4, 2, generator=step.generator("x"))}
 
-    def loss(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def loss(self, module: nn.Module, batch: Batch, step: Step) -> tuple[Tensor, Mapping[str, Tensor]]:
         self.losses += 1
         predicted = module(batch["x"])
         self.types.add(predicted.dtype)
         return (predicted - batch["x"].sum(1, keepdim=True)).square().mean(), {}
+
+    def updated(self) -> None:
+        self.updates += 1
 
     def evaluate(self, module: nn.Module) -> Mapping[str, float]:
         assert not module.training
@@ -80,7 +83,7 @@ def test_the_loop_is_the_textbook_one(tmp_path: Path) -> None:
     for index in range(25):
         warm, done = (index + 1) / 5, (index - 5) / 20
         optimizer.param_groups[0]["lr"] = 0.1 * (warm if index < 5 else 0.5 * (1 + math.cos(math.pi * done)))
-        loss, _ = plain.loss(plain.module, plain.batch(Step(3, "line", index)))
+        loss, _ = plain.loss(plain.module, plain.batch(Step(3, "line", index)), Step(3, "line", index))
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(plain.module.parameters(), 0.5)
@@ -227,8 +230,8 @@ def test_evaluation_has_the_precision_of_training(tmp_path: Path, ema_decay: flo
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_stops_before_anything_is_saved(tmp_path: Path, bad: float) -> None:
     class Breaking(LinePhase):
-        def loss(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
-            loss, metrics = super().loss(module, batch)
+        def loss(self, module: nn.Module, batch: Batch, step: Step) -> tuple[Tensor, Mapping[str, Tensor]]:
+            loss, metrics = super().loss(module, batch, step)
             return (loss * bad if len(self.trained) == 8 else loss), metrics
 
     phase = Breaking()

@@ -163,13 +163,13 @@ class FrameBank:
         self.cameras: tuple[str, ...] = tuple(about["cameras"])
         arrays = [self._array(name) for name in ("states", "actions")]
         self.episodes = episodes_from(about["episodes"], *arrays)
-        self._shape = (self.episodes.frames, about["height"], about["width"], 3)
+        self.size: tuple[int, int] = (about["height"], about["width"])
 
     def frames(self, camera: str) -> Pixels:
         """All frames of a camera, (N, H, W, 3), mapped from disk, read-only."""
         if camera not in self.cameras:
             raise DataError(f"{self.path} has no camera '{camera}'{did_you_mean(camera, self.cameras)}")
-        return np.memmap(self.path / f"{camera}.frames", np.uint8, "r", shape=self._shape)
+        return np.memmap(self.path / f"{camera}.frames", np.uint8, "r", shape=(self.episodes.frames, *self.size, 3))
 
     def on(self, device: "torch.device", camera: str, *, limit: int | None = None) -> "FrameStore":
         """The frames of a camera where they are needed: whole on the device when they fit, else streamed.

@@ -37,10 +37,13 @@ class ExamplePhase:
         ids = torch.randint(self._config.clips, (self._config.batch_size,), generator=step.generator("ids"))
         return {"ids": ids, "paths": self._paths[ids]}
 
-    def loss(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def loss(self, module: nn.Module, batch: Batch, step: Step) -> tuple[Tensor, Mapping[str, Tensor]]:
         clips, directions = render(batch["paths"], self._config.frames, self._config.image_size)
         scores = module(clips)
         return F.cross_entropy(scores, directions), {"accuracy": _accuracy(scores, directions)}
+
+    def updated(self) -> None:
+        pass
 
     def evaluate(self, module: nn.Module) -> Mapping[str, float]:
         device = next(module.parameters()).device

@@ -58,11 +58,14 @@ class Phase(Protocol):
     def batch(self, step: Step) -> Batch:
         """The global batch of a step, on the CPU: `ids` (B,) and whatever is drawn at random, each (B, ...)."""
 
-    def loss(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def loss(self, module: nn.Module, batch: Batch, step: Step) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The mean loss over this process's share of the batch, and metrics (0-d tensors), on the device.
 
         Call `module`, not `self.module`: it is the same network in the loop's precision and among its processes.
         """
+
+    def updated(self) -> None:
+        """Called after each update of `self.module`'s weights, in every process: the place to constrain them."""
 
     def evaluate(self, module: nn.Module) -> Mapping[str, float]:
         """Metrics on held-out data, `monitor` among them; the network is in evaluation mode, without gradients."""
@@ -121,12 +124,13 @@ def train(
             rate = learning_rate(config, index)
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            loss, metrics = phase.loss(module, batch)
+            loss, metrics = phase.loss(module, batch, Step(seed, phase.name, index))
             optimizer.zero_grad()
             acc.backward(loss)
             norm = acc.clip_grad_norm_(phase.module.parameters(), config.clip_norm or math.inf)
             assert norm is not None
             optimizer.step()
+            phase.updated()
             upcoming = drawn(done) if done < config.steps else None  # while the device is still at work
             if averaged is not None:
                 averaged.update_parameters(phase.module)

@@ -38,7 +38,7 @@ def seed_everything(*key: int | str) -> None:
     np.random.seed(seed % 2**32)
     # Not torch.manual_seed: it also queues a call, with its stack trace, for every kind of device that is not there.
     torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
     elif torch.backends.mps.is_available():
         torch.mps.manual_seed(seed)

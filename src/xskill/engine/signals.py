@@ -44,6 +44,18 @@ class StopOnSignal:
             self._before = {number: signal.signal(number, self._ask) for number in SIGNALS}
         return self
 
+    @contextmanager
+    def not_yet(self) -> Iterator[None]:
+        """For work that nothing is lost of: here already the first signal interrupts at once."""
+        handlers = {number: signal.getsignal(number) for number in self._before}
+        for number in handlers:
+            signal.signal(number, signal.default_int_handler)
+        try:
+            yield
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)

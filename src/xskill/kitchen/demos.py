@@ -43,6 +43,11 @@ class Demonstration:
     def __len__(self) -> int:
         return len(self.qpos)
 
+    @property
+    def title(self) -> str:
+        """Folder and name: what it is called among others."""
+        return f"{self.folder}/{self.name}"
+
     @cached_property
     def order(self) -> tuple[str, ...]:
         """Its sub-tasks in the order in which the states complete them."""
@@ -73,6 +78,9 @@ def read_demonstrations(source: Path | str) -> Demonstrations:
 
 def _found(source: Path | str) -> Iterator[Callable[[], Demonstration]]:
     """One reader for each demonstration in `source`."""
+    if isinstance(source, str) and source.startswith("puppets:"):
+        yield from _puppets(source.removeprefix("puppets:"))
+        return
     if isinstance(source, str) and source.startswith("minari:"):
         yield from _minari(source.removeprefix("minari:"))
         return
@@ -94,6 +102,19 @@ def _found(source: Path | str) -> Iterator[Callable[[], Demonstration]]:
         yield from _npz(path)
     else:
         raise DataError(f"{path} is neither a folder nor a .mjl, .zip or .npz file")
+
+
+def _puppets(count: str) -> Iterator[Callable[[], Demonstration]]:
+    from xskill.kitchen.puppet import puppets
+
+    if not count.isdecimal() or int(count) < 1:
+        raise DataError(f"puppets:{count} names no number of demonstrations; it should read puppets:40")
+    for demo in puppets(int(count)):
+        yield partial(_itself, demo)
+
+
+def _itself(demo: Demonstration) -> Demonstration:
+    return demo
 
 
 def _zip(path: Path) -> Iterator[Callable[[], Demonstration]]:

@@ -60,11 +60,11 @@ def film_of(body: str, demos: Sequence[Demonstration], speed: float = 1.0) -> Fi
     if body not in BODIES:
         raise ConfigError(f"there is no body '{body}'{did_you_mean(body, BODIES)}")
     look = BODIES[body]
-    idle = tuple(f"{demo.folder}/{demo.name}" for demo in demos if look.moves_itself and not demo.order)
+    idle = tuple(demo.title for demo in demos if look.moves_itself and not demo.order)
     demos = [demo for demo in demos if demo.order or not look.moves_itself]
     if not demos:
         raise DataError(f"none of the demonstrations completes a sub-task, so there is nothing for a {body} to do")
-    names = tuple(f"{demo.folder}/{demo.name}" for demo in demos)
+    names = tuple(demo.title for demo in demos)
     qpos, hands = tuple(demo.qpos for demo in demos), None
     if look.moves_itself:
         count = sum(colour != UNSEEN for colour in look.hands)

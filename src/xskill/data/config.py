@@ -1,0 +1,37 @@
+"""What decides which videos are learned from."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from xskill.engine.config import require
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Whose videos are learned from, and which of them are kept aside.
+
+    So far they are of the simulated kitchen, rendered from recorded demonstrations when first needed.
+    """
+
+    demos: str = ""
+    """Recorded demonstrations: a folder of .mjl files, one such file, their zip, a packed .npz, minari:ID, or puppets:N
+    for N made-up ones."""
+    robot: str = "franka"
+    """The body that acts."""
+    demonstrators: tuple[str, ...] = ("sphere",)
+    """The bodies that are only watched: sphere, red-sphere, hand, hands."""
+    size: int = 112
+    """Height and width of a frame."""
+    speed: float = 1.0
+    """How much faster the demonstrators' videos are shown."""
+    level: Literal[0, 1, 2] = 0
+    """What training may not see besides the test task: nothing, its transition kettle to light, microwave to kettle
+    too."""
+    held_out: int = 16
+    """Demonstrations of which discovery sees no video, to be measured on."""
+
+    def __post_init__(self) -> None:
+        require(self.size >= 8, "size", self.size, "at least 8")
+        require(math.isfinite(self.speed) and self.speed > 0, "speed", self.speed, "a number above 0")
+        require(self.held_out >= 1, "held_out", self.held_out, "at least 1")

@@ -1,0 +1,81 @@
+"""From videos to skills with a trained encoder: every frame through the CNN once, in pieces that fit."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from xskill.data.frames import FrameStore
+from xskill.discover.config import DiscoverConfig
+from xskill.discover.encoder import SkillModel, as_input
+from xskill.errors import DataError
+
+PIECE = 1024
+"""Frames, and clips, that are on the device at once."""
+
+
+class Video(Protocol):
+    """Frames that can be counted and sliced: an array, a mapped file, a decoder."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, piece: slice) -> npt.NDArray[np.uint8]: ...
+
+
+def clip_frames(length: int, config: DiscoverConfig, rate: float = 1.0) -> Tensor:
+    """The frames of the clip that begins at each frame of a video: (T, L); past the end the last frame stands.
+
+    On the time scale of the whole `video` they are as far apart as the samples of a training video; on that of
+    `frames` they are neighbours, where a video with `rate` times as many frames a second as in training skips some.
+    """
+    step = (length - 1) / max(1, config.frames_per_video - 1) if config.time_scale == "video" else rate
+    begin, ahead = torch.arange(length)[:, None], torch.arange(config.clip_length)
+    return (begin + torch.round(ahead * step + 1e-4).long()).clamp(max=length - 1)
+
+
+@torch.no_grad()
+def encode_frames(model: SkillModel, frames: FrameStore, videos: list[Tensor], config: DiscoverConfig) -> Tensor:
+    """Skills (T, D) of videos laid end to end, each given as the indices (T,) of its frames in a store."""
+    device = model.prototypes.weight.device
+    index, begins = torch.cat(videos), np.cumsum([0, *map(len, videos)])
+    clips = [clip_frames(len(video), config) + int(begin) for video, begin in zip(videos, begins, strict=False)]
+    features = torch.cat([model.encoder.features(as_input(frames[part].to(device))) for part in index.split(PIECE)])
+    return torch.cat([model.encoder.skills(features[part.to(device)]) for part in torch.cat(clips).split(PIECE)])
+
+
+@torch.no_grad()
+def encode_video(
+    model: SkillModel, video: Video, config: DiscoverConfig, *, size: tuple[int, int], rate: float = 1.0
+) -> Tensor:
+    """The skill of the clip that begins at each frame of a video of any length, size and frame rate: (T, D).
+
+    Frames are resized to `size` (H, W), what the encoder was trained on, whatever their shape. `rate` is the video's
+    frames per second over those of the training videos; only the time scale `frames` needs it. Frames are read and
+    dropped in pieces: memory grows by one feature and one skill a frame.
+    """
+    if len(video) < 1:
+        raise DataError("a video without frames has no skills")
+    device = model.prototypes.weight.device
+    parts = [model.encoder.features(resized(piece, size, device)) for piece in _pieces(video)]
+    features, clips = torch.cat(parts), clip_frames(len(video), config, rate)
+    return torch.cat([model.encoder.skills(features[part.to(device)]) for part in clips.split(PIECE)])
+
+
+def _pieces(video: Video) -> Iterator[npt.NDArray[np.uint8]]:
+    for first in range(0, len(video), PIECE):
+        piece = np.asarray(video[first : first + PIECE])
+        if piece.ndim != 4 or piece.shape[-1] != 3 or piece.dtype != np.uint8:
+            raise DataError(f"frames are {piece.shape[1:]} {piece.dtype}; expected (height, width, 3) uint8")
+        yield piece
+
+
+def resized(frames: npt.NDArray[np.uint8], size: tuple[int, int], device: torch.device) -> Tensor:
+    """Frames (N, h, w, 3) uint8 as the encoder takes them, (N, 3, H, W), resized without aliasing if need be."""
+    pixels = as_input(torch.from_numpy(np.ascontiguousarray(frames)).to(device))
+    if pixels.shape[-2:] == size:
+        return pixels
+    return F.interpolate(pixels, size, mode="bilinear", antialias=True).clamp(-1, 1)

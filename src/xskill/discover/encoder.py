@@ -1,0 +1,69 @@
+"""The temporal skill encoder (paper, appendix): every frame passes the CNN once, clips are windows over features."""
+
+import torch
+from torch import Tensor, nn
+
+from xskill.discover.config import DiscoverConfig, EncoderConfig
+from xskill.discover.prototypes import SkillPrototypes
+
+
+class SkillEncoder(nn.Module):
+    """Frames to features, clips of features to skills."""
+
+    def __init__(self, config: EncoderConfig, clip_length: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for before, after in zip((3, *config.channels), config.channels, strict=False):
+            layers += [nn.Conv2d(before, after, 5 if before == 3 else 3, stride=2, padding=2 if before == 3 else 1)]
+            layers += [nn.ReLU()]
+        self.cnn = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(config.grid), nn.Flatten())
+        flat = config.channels[-1] * config.grid**2
+        self.mlp = nn.Sequential(nn.Linear(flat, config.width), nn.ReLU(), nn.Linear(config.width, config.width))
+        self.token = nn.Parameter(0.02 * torch.randn(config.width))
+        self.positions = nn.Parameter(0.02 * torch.randn(clip_length + 1, config.width))
+        layer = nn.TransformerEncoderLayer(
+            config.width, config.heads, config.feedforward, dropout=0.0, batch_first=True, norm_first=True
+        )
+        norm = nn.LayerNorm(config.width)
+        self.transformer = nn.TransformerEncoder(layer, config.layers, norm, enable_nested_tensor=False)
+        self.clip_length, self.width = clip_length, config.width
+
+    def features(self, frames: Tensor) -> Tensor:
+        """Frames (N, 3, H, W), values about -1 to 1, to features (N, D)."""
+        features: Tensor = self.mlp(self.cnn(frames))
+        return features
+
+    def skills(self, clips: Tensor) -> Tensor:
+        """Clips of features (N, L, D) to skills (N, D), read from a representation token before the first frame."""
+        token = self.token.to(clips.dtype).expand(len(clips), 1, -1)
+        tokens = torch.cat([token, clips], dim=1) + self.positions
+        skills: Tensor = self.transformer(tokens)[:, 0]
+        return skills
+
+
+class SkillModel(nn.Module):
+    """What discovery learns: an encoder and prototypes."""
+
+    def __init__(self, config: DiscoverConfig) -> None:
+        super().__init__()
+        self.encoder = SkillEncoder(config.encoder, config.clip_length)
+        self.prototypes = SkillPrototypes(config.num_prototypes, config.encoder.width)
+
+    def forward(self, videos: Tensor, *, frozen: bool = False) -> Tensor:
+        """Scores of the clip that begins at each frame of each video: (V, M, 3, H, W) -> (V, M, K), in fp32.
+
+        A clip that runs past the end sees the last frame again, in training as in use.
+        """
+        features = self.encoder.features(videos.flatten(0, 1)).unflatten(0, videos.shape[:2])
+        length = self.encoder.clip_length
+        padded = torch.cat([features, features[:, -1:].expand(-1, length - 1, -1)], dim=1)
+        clips = padded.unfold(1, length, 1).transpose(2, 3)  # (V, M, L, D)
+        skills = self.encoder.skills(clips.flatten(0, 1)).unflatten(0, videos.shape[:2])
+        with torch.autocast(videos.device.type, enabled=False):
+            scores: Tensor = self.prototypes(skills.float(), frozen=frozen)
+        return scores
+
+
+def as_input(frames: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Frames (..., H, W, 3) uint8 as the encoder takes them: (..., 3, H, W), from -1 to 1."""
+    return frames.movedim(-1, -3).to(dtype) / 127.5 - 1

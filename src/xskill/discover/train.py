@@ -1,0 +1,178 @@
+"""Training of the skill encoder and the prototypes (paper, Algorithm 1)."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from xskill.data.episodes import uniform_frames
+from xskill.data.frames import FrameBank
+from xskill.discover.augment import VIEWS, Views, augment, draw_views
+from xskill.discover.config import DiscoverConfig
+from xskill.discover.encoder import SkillModel
+from xskill.discover.losses import Neighbours, draw_neighbours, swapped_prediction, time_contrast
+from xskill.discover.measure import HeldOut, measures
+from xskill.engine.loop import Batch, Step
+from xskill.engine.seeds import seed_everything
+from xskill.errors import DataError
+
+Ints = npt.NDArray[np.int64]
+
+AT_CHANCE = 0.98
+"""Prototype loss over log K from which on it is no better than guessing."""
+COLLAPSED = 0.1
+"""Used by an embodiment is less than this share of the prototypes: its skills have collapsed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Footage:
+    """The videos of one embodiment: a bank, which of its episodes train, and which are only looked at."""
+
+    bank: FrameBank
+    train: Ints
+    held_out: Ints
+    camera: str = "side"
+
+    def __post_init__(self) -> None:
+        if not len(self.train):
+            raise DataError(f"there is no video of '{self.name}' to learn from in {self.bank.path}")
+
+    @property
+    def name(self) -> str:
+        """The embodiment."""
+        return self.bank.episodes.embodiment
+
+
+class DiscoverPhase:
+    """Learns a `SkillModel`. The first of `footage` is the robot's by custom; nothing here depends on it."""
+
+    name = "discover"
+    monitor = "agreement"
+    better: Literal["min", "max"] = "max"
+
+    def __init__(
+        self,
+        config: DiscoverConfig,
+        footage: Sequence[Footage],
+        seed: int,
+        device: torch.device,
+        warn: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        check(footage, config, warn)
+        self._config, self._footage, self._warn = config, tuple(footage), warn
+        self._frames = [videos.bank.on(device, videos.camera) for videos in footage]
+        self.held_out = [
+            HeldOut(videos.bank, frames, videos.held_out) for videos, frames in zip(footage, self._frames, strict=True)
+        ]
+        seed_everything(seed, self.name, "weights")
+        self._model = SkillModel(config)
+        self.module: nn.Module = self._model
+        self._augment = torch.compile(augment) if config.loop.compile else augment
+
+    def batch(self, step: Step) -> Batch:
+        """Videos of all embodiments, taking turns, so that every process gets as many of each."""
+        return self._batch([self._drawn(videos, step) for videos in self._footage], step)
+
+    def _batch(self, episodes: Sequence[Ints], step: Step) -> Batch:
+        config = self._config
+        frames = [
+            uniform_frames(
+                videos.bank.episodes.starts[chosen], videos.bank.episodes.lengths[chosen], config.frames_per_video
+            )
+            for videos, chosen in zip(self._footage, episodes, strict=True)
+        ]
+        ids, index = (torch.from_numpy(np.stack(parts, 1)).flatten(0, 1) for parts in (episodes, frames))
+        near, far = draw_neighbours(
+            len(ids), config.frames_per_video,
+            positive_window=config.positive_window, negative_window=config.negative_window,
+            negatives=config.negatives, generator=step.generator("neighbours"),
+        )  # fmt: skip
+        views = torch.stack(draw_views(len(ids), config.augment, step.generator("views")), -1)
+        return {"ids": ids, "frames": index, "views": views, "positive": near, "negatives": far}
+
+    def _drawn(self, footage: Footage, step: Step) -> Ints:
+        """Episodes (videos,) of one embodiment, drawn from a stream of its own; none twice while there are others."""
+        generator, count = step.generator(footage.name), self._config.videos
+        rounds = range(math.ceil(count / len(footage.train)))
+        order = torch.cat([torch.randperm(len(footage.train), generator=generator) for _ in rounds])
+        drawn: Ints = footage.train[order[:count].numpy()]
+        return drawn
+
+    def loss(self, module: nn.Module, batch: Batch, step: Step) -> tuple[Tensor, Mapping[str, Tensor]]:
+        config = self._config
+        parts = self._losses(module, batch, frozen=step.index < config.frozen_steps, together=True)
+        return config.prototype_weight * parts["prototype_loss"] + config.time_weight * parts["time_loss"], parts
+
+    def _losses(self, module: nn.Module, batch: Batch, *, frozen: bool, together: bool) -> dict[str, Tensor]:
+        config, bodies = self._config, len(self._footage)
+        rows = {name: tensor.unflatten(0, (-1, bodies)).transpose(0, 1) for name, tensor in batch.items()}
+        frames = torch.cat([store[index] for store, index in zip(self._frames, rows["frames"], strict=True)])
+        views = Views(*rows["views"].flatten(0, 1).unbind(-1))
+        pictures = self._augment(frames, views, config.augment.blur_sigma[1])
+        scores = module(pictures.flatten(0, 1), frozen=frozen).unflatten(0, (VIEWS, bodies, -1))  # ... video, clip, K
+        prototype, time = [], []
+        for body in range(bodies):  # each is clustered alone, and so has to use every prototype
+            clips = scores[:, body].flatten(1, 2)
+            prototype.append(
+                swapped_prediction(
+                    clips[0],
+                    clips[1],
+                    temperature=config.temperature,
+                    epsilon=config.sinkhorn_epsilon,
+                    iterations=config.sinkhorn_iterations,
+                    together=together,
+                )
+            )
+            neighbours = Neighbours(rows["positive"][body], rows["negatives"][body])
+            time += [time_contrast(view, neighbours, temperature=config.time_temperature) for view in scores[:, body]]
+        return {"prototype_loss": torch.stack(prototype).mean(), "time_loss": torch.stack(time).mean()}
+
+    def updated(self) -> None:
+        self._model.prototypes.renormalise()
+
+    def evaluate(self, module: nn.Module) -> Mapping[str, float]:
+        assert isinstance(module, SkillModel)
+        config, device = self._config, module.prototypes.weight.device
+        few = [videos.held_out[np.arange(config.videos) % len(videos.held_out)] for videos in self._footage]
+        batch = {name: tensor.to(device) for name, tensor in self._batch(few, Step(0, self.name, 0)).items()}
+        losses = self._losses(module, batch, frozen=True, together=False)
+        over_chance = losses["prototype_loss"].item() / math.log(config.num_prototypes)
+        found = measures(module, self.held_out, config)
+        if config.prototype_weight and over_chance > AT_CHANCE:
+            self._warn(f"the prototype loss sits at log K: assignments are no better than guessed ({over_chance:.2f})")
+        for videos in self._footage:
+            used = found[f"used_{videos.name}"]
+            if used < COLLAPSED * config.num_prototypes:
+                self._warn(
+                    f"the skills of '{videos.name}' have collapsed: "
+                    f"{used:.0f} of {config.num_prototypes} prototypes are used"
+                )
+        return {"held_out_time_loss": losses["time_loss"].item(), "prototype_loss_over_log_k": over_chance, **found}
+
+
+def check(footage: Sequence[Footage], config: DiscoverConfig, warn: Callable[[str], None]) -> None:
+    """Refuse what cannot be learned from, and warn of what will hardly work."""
+    names = [videos.name for videos in footage]
+    if not footage:
+        raise DataError("there is no video to learn from")
+    if len(set(names)) != len(names):
+        raise DataError(f"two sets of videos are of the same embodiment: {', '.join(names)}")
+    sizes = {videos.bank.size for videos in footage}
+    if len(sizes) > 1:
+        raise DataError(f"videos have different sizes: {', '.join(f'{h}x{w}' for h, w in sorted(sizes))}")
+    if len(footage) == 1:
+        warn(f"all videos are of '{names[0]}': skills are discovered, but shared with nobody")
+    clips = config.videos * config.frames_per_video
+    if clips < config.num_prototypes:
+        warn(f"a step has {clips} clips of each embodiment, fewer than the {config.num_prototypes} prototypes to share")
+    for videos in footage:
+        lengths = videos.bank.episodes.lengths[videos.train]
+        if (short := int((lengths < config.clip_length).sum())) > 0:
+            warn(f"{short} videos of '{videos.name}' are shorter than a clip of {config.clip_length}: frames repeat")
+        if not len(videos.held_out):
+            raise DataError(f"no video of '{videos.name}' is held out, so nobody could tell whether it worked")

@@ -1,0 +1,99 @@
+"""The kitchen as a dataset: banks of every body's videos, and which of them train, are held out, or are prompts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from xskill.data.config import DataConfig
+from xskill.data.frames import FrameBank
+from xskill.engine.seeds import seed_of
+from xskill.errors import ConfigError, DataError
+from xskill.kitchen.demos import Demonstration, read_demonstrations
+from xskill.kitchen.film import film_of, shoot
+from xskill.kitchen.render import RenderOptions
+
+Ints = npt.NDArray[np.int64]
+
+TEST_TASK = ("microwave", "kettle", "light", "slide")
+"""The paper's unseen task: its demonstrations are prompts, never training data."""
+UNSEEN_TRANSITIONS = (("kettle", "light"), ("microwave", "kettle"))
+"""What Level 1 takes out of training besides, and what Level 2 takes out further."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Names of demonstrations by what they are for."""
+
+    train: tuple[str, ...]
+    held_out: tuple[str, ...]
+    """Like those that train; discovery is measured on them."""
+    prompts: tuple[str, ...]
+
+    def of(self, bank: FrameBank, names: Sequence[str]) -> Ints:
+        """The episodes of a bank with these names; what a body could not repeat is not among them."""
+        wanted = set(names)
+        return np.array([i for i, name in enumerate(bank.episodes.names) if name in wanted], np.int64)
+
+
+def split(demos: Sequence[Demonstration], level: int, held_out: int) -> Split:
+    """Which demonstrations train at a level, judged by the order in which their states complete sub-tasks.
+
+    Held out are those whose names draw the smallest numbers: the same ones whatever else is there.
+    """
+    unseen = set(UNSEEN_TRANSITIONS[:level])
+    prompts = [demo.title for demo in demos if demo.order == TEST_TASK]
+    seen = [
+        demo.title
+        for demo in demos
+        if demo.order != TEST_TASK and not unseen & set(zip(demo.order, demo.order[1:], strict=False))
+    ]
+    aside = set(sorted(seen, key=lambda name: seed_of("held out", name))[:held_out])
+    if len(aside) >= len(seen):
+        raise DataError(
+            f"{len(seen)} demonstrations are left to learn from at level {level}, and {held_out} are to be held out"
+        )
+    train = tuple(name for name in seen if name not in aside)
+    return Split(train, tuple(name for name in seen if name in aside), tuple(prompts))
+
+
+@dataclass(frozen=True, eq=False)
+class KitchenData:
+    """Banks of the robot and the demonstrators, in the order of the config, and what their episodes are for."""
+
+    banks: tuple[FrameBank, ...]
+    split: Split
+
+
+def prepare(
+    config: DataConfig,
+    folder: Path,
+    *,
+    workers: int,
+    say: Callable[[str], None],
+    progress: Callable[[str, int, int], None],
+) -> KitchenData:
+    """Open the banks for a config in `folder`, or make them. `progress` is told (body, frames added, frames in all)."""
+    if not config.demos:
+        raise ConfigError(
+            "there are no demonstrations to learn from; name them with --data.demos PATH (the relay-policy-learning "
+            "release, as a folder, zip or .npz), or make some up with --data.demos puppets:40"
+        )
+    read = read_demonstrations(config.demos)
+    for problem in read.problems:
+        say(f"passed over: {problem}")
+    bodies = (config.robot, *config.demonstrators)
+    options = RenderOptions(height=config.size, width=config.size)
+    banks = []
+    for film in [film_of(body, read.good, config.speed) for body in bodies]:
+        total = sum(map(len, film.qpos))
+        for name in film.left_out:
+            say(f"{film.body}: passed over: {name} completes no sub-task")
+
+        def advance(frames: int, body: str = film.body, total: int = total) -> None:
+            progress(body, frames, total)
+
+        banks.append(shoot(film, folder / film.body, options=options, workers=workers, progress=advance))
+    return KitchenData(tuple(banks), split(read.good, config.level, config.held_out))
