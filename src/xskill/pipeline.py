@@ -125,7 +125,9 @@ class Training:
         result = self._trained(phase, config.discover.loop, inputs)
         if self.place.is_main_process:
             folder = self.run.folder / phase.name
-            model = load_skills(self.run.folder / result["checkpoint"], config.discover, self.place.device)
+            model = load_skills(
+                self.run.folder / result["checkpoint"], config.discover, kitchen.banks[0].size, self.place.device
+            )
             found = look(model, phase.held_out, config.discover, folder)
             for line in told(found, [videos.name for videos in footage], config.discover):
                 self.console.print(line)

@@ -31,7 +31,7 @@ PRESETS: dict[str, tuple[str, Config]] = {
         Config(
             discover=DiscoverConfig(
                 videos=24,
-                encoder=EncoderConfig(channels=(32, 64, 64), width=256, layers=4, feedforward=512),
+                encoder=EncoderConfig(width=256, layers=4, feedforward=512),
                 loop=LoopConfig(
                     steps=1500,
                     precision="bf16",
@@ -69,7 +69,7 @@ PRESETS: dict[str, tuple[str, Config]] = {
                 num_prototypes=32,
                 positive_window=2,
                 negative_window=6,
-                encoder=EncoderConfig(channels=(16, 32, 32), grid=6, width=64, layers=2, feedforward=128),
+                encoder=EncoderConfig(channels=(16, 32, 32), width=64, layers=2, feedforward=128),
                 augment=AugmentConfig(crop=(0.85, 1.0)),
                 loop=LoopConfig(
                     steps=300, learning_rate=1e-3, schedule="cosine", warmup_steps=20, clip_norm=1.0,
@@ -90,7 +90,7 @@ PRESETS: dict[str, tuple[str, Config]] = {
                 positive_window=1,
                 negative_window=2,
                 negatives=4,
-                encoder=EncoderConfig(channels=(4, 8), grid=2, width=16, layers=1, heads=2, feedforward=16),
+                encoder=EncoderConfig(channels=(4, 8, 8), width=16, layers=1, heads=2, feedforward=16),
                 loop=LoopConfig(
                     steps=60, learning_rate=1e-3, warmup_steps=5, clip_norm=1.0, ema_decay=0.99,
                     log_every=1, checkpoint_every=10,

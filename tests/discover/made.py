@@ -15,7 +15,7 @@ SIZE = 16
 COLOURS = {"robot": (230, 230, 200), "person": (250, 250, 230), "red": (220, 30, 30)}
 TINY = DiscoverConfig(
     clip_length=4, frames_per_video=12, videos=4, num_prototypes=8, positive_window=1, negative_window=3, negatives=4,
-    encoder=EncoderConfig(channels=(8, 8), grid=4, width=32, layers=1, heads=2, feedforward=32),
+    encoder=EncoderConfig(channels=(8, 8, 8), width=32, layers=1, heads=2, feedforward=32),
     loop=LoopConfig(steps=3, checkpoint_every=3, learning_rate=1e-3),
 )  # fmt: skip
 

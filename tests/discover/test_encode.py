@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 def model(seed: int = 0) -> SkillModel:
     torch.manual_seed(seed)
-    return SkillModel(TINY).eval()
+    return SkillModel(TINY, (SIZE, SIZE)).eval()
 
 
 def test_a_clip_begins_at_every_frame_on_the_time_scale_of_training() -> None:
@@ -42,16 +42,16 @@ def test_on_the_scale_of_frames_a_clip_is_the_next_ones() -> None:
 @pytest.mark.parametrize("length", [1, 2, 7, 200])
 def test_videos_of_any_length_have_a_skill_for_every_frame(length: int) -> None:
     frames = video("robot", "a", length)
-    skills = encode_video(model(), frames, TINY, size=(SIZE, SIZE))
+    skills = encode_video(model(), frames, TINY)
     assert skills.shape == (length, TINY.encoder.width)
     assert torch.isfinite(skills).all()
 
 
 def test_pieces_equal_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     frames = video("robot", "a", 50)
-    whole = encode_video(model(), frames, TINY, size=(SIZE, SIZE))
+    whole = encode_video(model(), frames, TINY)
     monkeypatch.setattr(encode, "PIECE", 7)
-    assert torch.allclose(encode_video(model(), frames, TINY, size=(SIZE, SIZE)), whole, atol=1e-5)
+    assert torch.allclose(encode_video(model(), frames, TINY), whole, atol=1e-5)
 
 
 def test_a_bank_and_its_videos_are_encoded_alike(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_bank_and_its_videos_are_encoded_alike(tmp_path: Path) -> None:
     starts, lengths = made.episodes.starts, made.episodes.lengths
     videos = [torch.arange(s, s + n) for s, n in zip(starts[:3], lengths[:3], strict=True)]
     together = encode_frames(model(), made.on(CPU, "side"), videos, TINY)
-    alone = [encode_video(model(), video("robot", n, k), TINY, size=(SIZE, SIZE)) for n, k in zip("abc", lengths[:3], strict=True)]
+    alone = [encode_video(model(), video("robot", n, k), TINY) for n, k in zip("abc", lengths[:3], strict=True)]
     assert torch.allclose(together, torch.cat(alone), atol=1e-5)
 
 
@@ -67,7 +67,7 @@ def test_training_and_use_see_the_same_clips() -> None:
     frames = torch.from_numpy(video("robot", "a", TINY.frames_per_video))
     network = model()
     in_training = network(as_input(frames)[None])[0]
-    in_use = network.prototypes(encode_video(network, frames.numpy(), TINY, size=(SIZE, SIZE)))
+    in_use = network.prototypes(encode_video(network, frames.numpy(), TINY))
     assert torch.allclose(in_training, in_use, atol=1e-5)
 
 
@@ -75,10 +75,10 @@ def test_another_size_is_resized_and_a_uniformly_faster_video_has_the_same_skill
     frames = video("robot", "a", 34)
     large = frames.repeat(3, axis=1).repeat(3, axis=2)
     network = model()
-    plain, resized = (encode_video(network, f, TINY, size=(SIZE, SIZE)) for f in (frames, large))
+    plain, resized = (encode_video(network, f, TINY) for f in (frames, large))
     assert torch.nn.functional.cosine_similarity(plain, resized).min() > 0.95
     twice = frames.repeat(2, axis=0)  # half as fast
-    slow = encode_video(network, twice, TINY, size=(SIZE, SIZE))[::2]
+    slow = encode_video(network, twice, TINY)[::2]
     assert torch.nn.functional.cosine_similarity(plain, slow).min() > 0.9
 
 
@@ -86,14 +86,14 @@ def test_each_frame_passes_the_cnn_once() -> None:
     network = model()
     seen = []
     network.encoder.cnn.register_forward_hook(lambda _, args, __: seen.append(len(args[0])))
-    encode_video(network, video("robot", "a", 50), TINY, size=(SIZE, SIZE))
-    network(torch.zeros(2, TINY.frames_per_video, 3, SIZE, SIZE))
+    encode_video(network, video("robot", "a", 50), TINY)
+    network(torch.zeros(2, TINY.frames_per_video, SIZE, SIZE, 3))
     assert seen == [50, 2 * TINY.frames_per_video]
 
 
 def test_sizes_follow_from_the_config_and_the_image() -> None:
-    config = replace(TINY, encoder=EncoderConfig(channels=(4, 6, 8), grid=3, width=24, layers=2, heads=3))
-    scores = SkillModel(config)(torch.zeros(1, 12, 3, 20, 36))
+    config = replace(TINY, encoder=EncoderConfig(channels=(4, 6, 8), width=24, layers=2, heads=3))
+    scores = SkillModel(config, (20, 36))(torch.zeros(1, 12, 20, 36, 3))
     assert scores.shape == (1, 12, TINY.num_prototypes)
 
 
@@ -104,4 +104,4 @@ def test_what_is_no_video_is_refused() -> None:
         (np.zeros((3, 8, 8, 3), np.float32), "float32"),
     ]:
         with pytest.raises(DataError, match=answer):
-            encode_video(model(), frames, TINY, size=(SIZE, SIZE))
+            encode_video(model(), frames, TINY)

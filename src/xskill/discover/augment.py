@@ -1,8 +1,9 @@
 """Two augmented views of every video, on the device, fused: resized crop, blur, colour jitter, grayscale.
 
 A resized crop is linear in rows and in columns, and so is a Gaussian blur: both together are one matrix from the left
-and one from the right. Everything done to colours is one 3x3 matrix and a shift. What is drawn is drawn once for each
-video and view, so it is constant over a video's frames: clips share the features of frames.
+and one from the right. All that is done to colours is a 3x3 matrix and a shift, so it joins the one from the right: two
+matrix products and a clamp do everything. What is drawn is drawn once for each video and view, so it is constant over
+a video's frames: clips share the features of frames.
 """
 
 import math
@@ -62,27 +63,25 @@ def draw_views(videos: int, config: AugmentConfig, generator: torch.Generator) -
 
 
 def augment(frames: Tensor, views: Views, max_sigma: float) -> Tensor:
-    """Frames (V, M, H, W, 3) uint8 to views (2, V, M, 3, H, W), values from -1 to 1, half precision on a GPU."""
+    """Frames (V, M, H, W, 3) uint8 to views (2, V, M, H, W, 3), values from -1 to 1, half precision on a GPU."""
     videos, count, height, width, _ = frames.shape
     half = torch.float16 if frames.is_cuda else torch.float32
     radius = math.ceil(RADIUS_IN_SIGMAS * max_sigma)
-    views = Views(*(value.T.flatten() for value in views))  # (2V,), the first views of all videos first
-    rows = spread(views.top, views.height, views.sigma, height, radius).to(half)
-    columns = spread(views.left, views.width, views.sigma, width, radius).to(half)
-    colours, shift = recolouring(views, brightness_of(frames).repeat(VIEWS))
-
-    # The image lies on its side for the first product, and stands upright again for the second.
-    lying = frames.permute(0, 1, 4, 3, 2).to(half).reshape(1, videos, count * 3 * width, height)
-    lying = lying @ rows.mT.reshape(VIEWS, videos, height, height)
-    upright = lying.reshape(VIEWS * videos, count * 3, width, height).mT.reshape(VIEWS * videos, -1, width)
-    pixels = (upright @ columns.mT).reshape(VIEWS * videos, count, 3, height * width)
-    # Pixels are 0 to 255 here, and -1 to 1 after.
-    pixels = torch.baddbmm(
-        (2 * shift - 1).to(half)[:, None, None].expand(-1, count, -1).reshape(-1, 1, 1),
-        (colours * (2 / 255)).to(half)[:, None].expand(-1, count, -1, -1).reshape(-1, 3, 3),
-        pixels.flatten(0, 1),
-    )
-    return pixels.clamp_(-1, 1).reshape(VIEWS, videos, count, 3, height, width)
+    pixels = frames.to(half).reshape(videos, count, height, width * 3)
+    mean = brightness_of(frames)
+    result = torch.empty(VIEWS, videos, count * height, width * 3, dtype=half, device=frames.device)
+    for view, out in enumerate(result):
+        one = Views(*(value[:, view] for value in views))
+        rows = spread(one.top, one.height, one.sigma, height, radius)
+        columns = spread(one.left, one.width, one.sigma, width, radius)
+        colours, shift = recolouring(one, mean)
+        # A row of pixels is mixed along its width and across its colours at once: (W, 3) -> (W, 3). From 0 to 255 to
+        # -1 to 1 on the way.
+        mix = torch.einsum("nvw,ndc->nwcvd", columns, colours * (2 / 255)).reshape(videos, width * 3, width * 3)
+        mixed = rows.to(half)[:, None] @ pixels
+        shift = (2 * shift - 1).to(half)[:, None, None]
+        torch.baddbmm(shift, mixed.reshape(videos, count * height, width * 3), mix.to(half), out=out)
+    return result.clamp_(-1, 1).reshape(VIEWS, videos, count, height, width, 3)
 
 
 def spread(start: Tensor, share: Tensor, sigma: Tensor, size: int, radius: int) -> Tensor:

@@ -12,10 +12,8 @@ TimeScale = Literal["video", "frames"]
 class EncoderConfig:
     """The temporal skill encoder: a CNN over every frame, a transformer over every clip."""
 
-    channels: tuple[int, ...] = (32, 64, 128)
-    """Channels of the CNN's layers, each halving height and width."""
-    grid: int = 7
-    """The CNN's output is averaged to this many rows and columns before the MLP."""
+    channels: tuple[int, int, int] = (32, 64, 64)
+    """Channels of the CNN's three layers."""
     width: int = 512
     """Size of a frame's feature, of the transformer's tokens, and of a skill."""
     layers: int = 8
@@ -26,10 +24,7 @@ class EncoderConfig:
     """Width of the transformer's feed-forward networks."""
 
     def __post_init__(self) -> None:
-        require(
-            len(self.channels) >= 1 and min(self.channels) >= 1, "channels", self.channels, "one or more, from 1 on"
-        )
-        require(self.grid >= 1, "grid", self.grid, "at least 1")
+        require(min(self.channels) >= 1, "channels", self.channels, "at least 1 each")
         require(self.layers >= 1, "layers", self.layers, "at least 1")
         require(self.heads >= 1 and self.width % self.heads == 0, "width", self.width, "a multiple of the heads")
         require(self.feedforward >= 1, "feedforward", self.feedforward, "at least 1")

@@ -48,19 +48,17 @@ def encode_frames(model: SkillModel, frames: FrameStore, videos: list[Tensor], c
 
 
 @torch.no_grad()
-def encode_video(
-    model: SkillModel, video: Video, config: DiscoverConfig, *, size: tuple[int, int], rate: float = 1.0
-) -> Tensor:
+def encode_video(model: SkillModel, video: Video, config: DiscoverConfig, *, rate: float = 1.0) -> Tensor:
     """The skill of the clip that begins at each frame of a video of any length, size and frame rate: (T, D).
 
-    Frames are resized to `size` (H, W), what the encoder was trained on, whatever their shape. `rate` is the video's
-    frames per second over those of the training videos; only the time scale `frames` needs it. Frames are read and
-    dropped in pieces: memory grows by one feature and one skill a frame.
+    Frames are resized to what the encoder was trained on, whatever their shape. `rate` is the video's frames per second
+    over those of the training videos; only the time scale `frames` needs it. Frames are read and dropped in pieces:
+    memory grows by one feature and one skill a frame.
     """
     if len(video) < 1:
         raise DataError("a video without frames has no skills")
     device = model.prototypes.weight.device
-    parts = [model.encoder.features(resized(piece, size, device)) for piece in _pieces(video)]
+    parts = [model.encoder.features(resized(piece, model.encoder.size, device)) for piece in _pieces(video)]
     features, clips = torch.cat(parts), clip_frames(len(video), config, rate)
     return torch.cat([model.encoder.skills(features[part.to(device)]) for part in clips.split(PIECE)])
 
@@ -74,8 +72,9 @@ def _pieces(video: Video) -> Iterator[npt.NDArray[np.uint8]]:
 
 
 def resized(frames: npt.NDArray[np.uint8], size: tuple[int, int], device: torch.device) -> Tensor:
-    """Frames (N, h, w, 3) uint8 as the encoder takes them, (N, 3, H, W), resized without aliasing if need be."""
+    """Frames (N, h, w, 3) uint8 as the encoder takes them, (N, H, W, 3), resized without aliasing if need be."""
     pixels = as_input(torch.from_numpy(np.ascontiguousarray(frames)).to(device))
-    if pixels.shape[-2:] == size:
+    if pixels.shape[1:3] == size:
         return pixels
-    return F.interpolate(pixels, size, mode="bilinear", antialias=True).clamp(-1, 1)
+    upright = F.interpolate(pixels.permute(0, 3, 1, 2), size, mode="bilinear", antialias=True)
+    return upright.permute(0, 2, 3, 1).clamp(-1, 1)

@@ -6,18 +6,22 @@ from torch import Tensor, nn
 from xskill.discover.config import DiscoverConfig, EncoderConfig
 from xskill.discover.prototypes import SkillPrototypes
 
+KERNELS = ((8, 4, 2), (4, 2, 1), (3, 2, 1))
+"""Kernel size, stride and padding of the CNN's three layers: a sixteenth of the height and width remains."""
+
 
 class SkillEncoder(nn.Module):
     """Frames to features, clips of features to skills."""
 
-    def __init__(self, config: EncoderConfig, clip_length: int) -> None:
+    def __init__(self, config: EncoderConfig, clip_length: int, size: tuple[int, int]) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        for before, after in zip((3, *config.channels), config.channels, strict=False):
-            layers += [nn.Conv2d(before, after, 5 if before == 3 else 3, stride=2, padding=2 if before == 3 else 1)]
-            layers += [nn.ReLU()]
-        self.cnn = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(config.grid), nn.Flatten())
-        flat = config.channels[-1] * config.grid**2
+        for before, after, kernel in zip((3, *config.channels), config.channels, KERNELS, strict=False):
+            layers += [nn.Conv2d(before, after, *kernel), nn.ReLU()]
+        self.cnn = nn.Sequential(*layers, nn.Flatten())
+        self.cnn.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # the order in which frames lie
+        with torch.no_grad():
+            flat = self.cnn(torch.zeros(1, 3, *size)).shape[1]
         self.mlp = nn.Sequential(nn.Linear(flat, config.width), nn.ReLU(), nn.Linear(config.width, config.width))
         self.token = nn.Parameter(0.02 * torch.randn(config.width))
         self.positions = nn.Parameter(0.02 * torch.randn(clip_length + 1, config.width))
@@ -26,11 +30,11 @@ class SkillEncoder(nn.Module):
         )
         norm = nn.LayerNorm(config.width)
         self.transformer = nn.TransformerEncoder(layer, config.layers, norm, enable_nested_tensor=False)
-        self.clip_length, self.width = clip_length, config.width
+        self.clip_length, self.size = clip_length, size
 
     def features(self, frames: Tensor) -> Tensor:
-        """Frames (N, 3, H, W), values about -1 to 1, to features (N, D)."""
-        features: Tensor = self.mlp(self.cnn(frames))
+        """Frames (N, H, W, 3), values from -1 to 1, to features (N, D)."""
+        features: Tensor = self.mlp(self.cnn(frames.permute(0, 3, 1, 2)))
         return features
 
     def skills(self, clips: Tensor) -> Tensor:
@@ -44,13 +48,14 @@ class SkillEncoder(nn.Module):
 class SkillModel(nn.Module):
     """What discovery learns: an encoder and prototypes."""
 
-    def __init__(self, config: DiscoverConfig) -> None:
+    def __init__(self, config: DiscoverConfig, size: tuple[int, int]) -> None:
+        """`size` is the height and width of the frames."""
         super().__init__()
-        self.encoder = SkillEncoder(config.encoder, config.clip_length)
+        self.encoder = SkillEncoder(config.encoder, config.clip_length, size)
         self.prototypes = SkillPrototypes(config.num_prototypes, config.encoder.width)
 
     def forward(self, videos: Tensor, *, frozen: bool = False) -> Tensor:
-        """Scores of the clip that begins at each frame of each video: (V, M, 3, H, W) -> (V, M, K), in fp32.
+        """Scores of the clip that begins at each frame of each video: (V, M, H, W, 3) -> (V, M, K), in fp32.
 
         A clip that runs past the end sees the last frame again, in training as in use.
         """
@@ -64,6 +69,6 @@ class SkillModel(nn.Module):
         return scores
 
 
-def as_input(frames: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Frames (..., H, W, 3) uint8 as the encoder takes them: (..., 3, H, W), from -1 to 1."""
-    return frames.movedim(-1, -3).to(dtype) / 127.5 - 1
+def as_input(frames: Tensor) -> Tensor:
+    """Frames (..., H, W, 3) uint8 as the encoder takes them: from -1 to 1."""
+    return frames.float() / 127.5 - 1

@@ -12,9 +12,9 @@ from xskill.engine.checkpoint import PRETRAINED
 from xskill.errors import CheckpointError
 
 
-def load_skills(checkpoint: Path, config: DiscoverConfig, device: torch.device) -> SkillModel:
-    """The encoder and prototypes of a checkpoint, ready to be used. Raises `CheckpointError`."""
-    model = SkillModel(config)
+def load_skills(checkpoint: Path, config: DiscoverConfig, size: tuple[int, int], device: torch.device) -> SkillModel:
+    """The encoder and prototypes of a checkpoint, trained on frames of `size`. Raises `CheckpointError`."""
+    model = SkillModel(config, size)
     try:
         model.load_state_dict(safetensors.torch.load_file(checkpoint / PRETRAINED))
     except (OSError, RuntimeError, safetensors.SafetensorError) as error:

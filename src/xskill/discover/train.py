@@ -70,9 +70,8 @@ class DiscoverPhase:
             HeldOut(videos.bank, frames, videos.held_out) for videos, frames in zip(footage, self._frames, strict=True)
         ]
         seed_everything(seed, self.name, "weights")
-        self._model = SkillModel(config)
+        self._model = SkillModel(config, footage[0].bank.size)
         self.module: nn.Module = self._model
-        self._augment = torch.compile(augment) if config.loop.compile else augment
 
     def batch(self, step: Step) -> Batch:
         """Videos of all embodiments, taking turns, so that every process gets as many of each."""
@@ -113,7 +112,7 @@ class DiscoverPhase:
         rows = {name: tensor.unflatten(0, (-1, bodies)).transpose(0, 1) for name, tensor in batch.items()}
         frames = torch.cat([store[index] for store, index in zip(self._frames, rows["frames"], strict=True)])
         views = Views(*rows["views"].flatten(0, 1).unbind(-1))
-        pictures = self._augment(frames, views, config.augment.blur_sigma[1])
+        pictures = augment(frames, views, config.augment.blur_sigma[1])
         scores = module(pictures.flatten(0, 1), frozen=frozen).unflatten(0, (VIEWS, bodies, -1))  # ... video, clip, K
         prototype, time = [], []
         for body in range(bodies):  # each is clustered alone, and so has to use every prototype
@@ -138,7 +137,8 @@ class DiscoverPhase:
     def evaluate(self, module: nn.Module) -> Mapping[str, float]:
         assert isinstance(module, SkillModel)
         config, device = self._config, module.prototypes.weight.device
-        few = [videos.held_out[np.arange(config.videos) % len(videos.held_out)] for videos in self._footage]
+        count = min(config.videos, *(len(videos.held_out) for videos in self._footage))
+        few = [videos.held_out[:count] for videos in self._footage]
         batch = {name: tensor.to(device) for name, tensor in self._batch(few, Step(0, self.name, 0)).items()}
         losses = self._losses(module, batch, frozen=True, together=False)
         over_chance = losses["prototype_loss"].item() / math.log(config.num_prototypes)
