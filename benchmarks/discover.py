@@ -21,6 +21,7 @@ from xskill.discover.config import DiscoverConfig
 from xskill.discover.encoder import SkillModel
 from xskill.discover.losses import swapped_prediction
 from xskill.discover.train import DiscoverPhase, Footage
+from xskill.engine.distributed import accelerator
 from xskill.engine.loop import Step
 from xskill.presets import PRESETS
 
@@ -63,16 +64,15 @@ def main() -> None:
             loop = replace(preset.discover.loop, compile=options.compile)
             config = replace(preset.discover, videos=videos, loop=loop)
             phase = DiscoverPhase(config, [Footage(bank, everything, everything[:1])], 0, device)
-            module = phase.module.to(device)
+            module = accelerator(options.device, preset.discover.loop.precision).prepare_model(phase.module.to(device))
             if options.compile:
-                module.compile()
+                phase.module.compile()
             optimizer = torch.optim.Adam(module.parameters(), fused=device.type == "cuda")
 
             def work() -> None:
                 step = Step(0, phase.name, 0)
                 batch = {name: tensor.to(device) for name, tensor in phase.batch(step).items()}
-                with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                    loss, _ = phase.loss(module, batch, step)
+                loss, _ = phase.loss(module, batch, step)
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()

@@ -8,8 +8,8 @@ import torch
 from rich.console import Console
 
 from harness import arguments, compare, report
-from xskill.engine.config import ExampleConfig, LoopConfig
-from xskill.engine.example import ExamplePhase
+from harness.example import ExampleConfig, ExamplePhase
+from xskill.engine.config import LoopConfig
 from xskill.engine.loop import Step, train
 
 

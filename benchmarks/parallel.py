@@ -16,7 +16,7 @@ import numpy as np
 from harness import arguments, compare, report
 from xskill.kitchen.demos import Demonstration
 from xskill.kitchen.env import HOME
-from xskill.kitchen.film import film_of, shoot
+from xskill.kitchen.film import film_of, shoot_all
 from xskill.kitchen.many import Kitchens, Start
 
 EACH = 4
@@ -56,7 +56,8 @@ def filming(workers: int, episodes: int) -> float:
     demos = [Demonstration(str(index), "waving", states, states[:, :9]) for index in range(count)]
     reports: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
-        shoot(film_of("franka", demos), Path(folder), workers=workers, progress=lambda _: reports.append(time.time()))
+        films = [film_of("franka", demos)]
+        shoot_all(films, Path(folder), workers=workers, progress=lambda *_: reports.append(time.time()))
     reports = reports[1:]  # the first says that there is nothing yet
     begun = reports[workers - 1]  # by now every process has started
     return EPISODE * (count - workers) / (reports[-1] - begun)

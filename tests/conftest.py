@@ -1,9 +1,12 @@
 """What many tests need: the command line as a user runs it, a run to compare, the recorded demonstrations."""
 
+import atexit
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,9 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+
+os.environ.setdefault("XSKILL_DATA", tempfile.mkdtemp(prefix="xskill-frames-"))  # rendered once for all tests
+atexit.register(shutil.rmtree, os.environ["XSKILL_DATA"], ignore_errors=True)
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 

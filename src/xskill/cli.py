@@ -22,6 +22,8 @@ Start = TypeVar("Start")
 
 DEMO = "demo"
 """What a demo's run is called where others name their preset."""
+DATA = Path(os.environ.get("XSKILL_DATA") or "data")
+"""Where frames are kept."""
 _TYRO = (tyro.conf.CascadeSubcommandArgs, tyro.conf.FlagCreatePairsOff)
 
 
@@ -55,8 +57,8 @@ class Train(Generic[Start]):
     """Where to train; auto takes a GPU when there is one."""
     log: tuple[Tracker, ...] = ()
     """Trackers to log to, besides log.jsonl."""
-    data_folder: Path = Path("data")
-    """Folder for frames, made when first needed and shared by all runs."""
+    data_folder: Path = DATA
+    """Folder for frames, made when first needed and shared by all runs (XSKILL_DATA names another default)."""
     workers: int = len(os.sched_getaffinity(0))
     """Processes that render frames."""
 
@@ -107,7 +109,7 @@ def train(args: Sequence[str]) -> None:
     again = ["xskill", "train", "--resume", "--out", str(folder)]
     again += ["--device", options.device] if options.device != "auto" else []
     again += ["--log", *options.log] if options.log else []
-    again += ["--data-folder", str(options.data_folder)] if options.data_folder != Path("data") else []
+    again += ["--data-folder", str(options.data_folder)] if options.data_folder != DATA else []
     with leaving_at_once():
         from xskill.pipeline import Where, run
 
@@ -135,7 +137,7 @@ def demo(args: Sequence[str]) -> None:
     anew = begun and (options.overwrite or saved != to_json(config))
     again = shlex.join(["xskill", "demo", "--out", str(folder)])
     workers = len(os.sched_getaffinity(0))
-    run(DEMO, config, Where(folder, again, folder / "data", workers, begun and not anew, anew, options.device))
+    run(DEMO, config, Where(folder, again, DATA, workers, begun and not anew, anew, options.device))
 
 
 def info(args: Sequence[str]) -> None:

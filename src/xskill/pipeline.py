@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from accelerate import PartialState
 from rich.console import Console
-from rich.progress import Progress
 
 from xskill.discover.look import look, told
 from xskill.discover.model import load_skills
 from xskill.discover.train import DiscoverPhase, Footage
 from xskill.engine.config import Device, LoopConfig, Tracker, from_json, to_json
-from xskill.engine.distributed import agreed, processes
-from xskill.engine.folder import check_folder
-from xskill.engine.log import check_trackers
+from xskill.engine.distributed import agreed, processes, wait_for_everyone
+from xskill.engine.folder import check_folder, without_nan
+from xskill.engine.log import Bars, check_trackers
 from xskill.engine.loop import Phase, train
 from xskill.engine.run import Run, open_run
 from xskill.engine.signals import StopOnSignal
@@ -98,16 +97,9 @@ class Training:
         """The banks to learn from, made if need be; other processes wait while the first one makes them."""
         from xskill.kitchen.dataset import prepare
 
-        with Progress(console=self.console, disable=not self.console.is_terminal, transient=True) as bars:
-            bar: dict[str, Any] = {}
-
-            def progress(body: str, added: int, total: int) -> None:
-                if body not in bar:
-                    bar[body] = bars.add_task(f"frames of {body}", total=total)
-                bars.advance(bar[body], added)
-
+        with Bars(self.console) as bars:
             kitchen = prepare(
-                self.config.data, self.where.data, workers=self.where.workers, say=self._warn, progress=progress
+                self.config.data, self.where.data, workers=self.where.workers, say=self._warn, progress=bars.advance
             )
         for bank in kitchen.banks:
             episodes = bank.episodes
@@ -122,26 +114,30 @@ class Training:
         inputs = {bank.episodes.embodiment: bank.path.name for bank in kitchen.banks}
         inputs["split"] = hashlib.sha256(names).hexdigest()
         phase = DiscoverPhase(config.discover, footage, config.seed, self.place.device, self._warn)
-        result = self._trained(phase, config.discover.loop, inputs)
+
+        def summary(checkpoint: Path) -> dict[str, float]:
+            model = load_skills(checkpoint, config.discover, kitchen.banks[0].size, self.place.device)
+            return look(model, phase.held_out, config.discover, self.run.folder / phase.name)
+
+        result = self._trained(phase, config.discover.loop, inputs, summary)
         if self.place.is_main_process:
-            folder = self.run.folder / phase.name
-            model = load_skills(
-                self.run.folder / result["checkpoint"], config.discover, kitchen.banks[0].size, self.place.device
-            )
-            found = look(model, phase.held_out, config.discover, folder)
-            for line in told(found, [videos.name for videos in footage], config.discover):
+            for line in told(result["summary"], [videos.name for videos in footage], config.discover):
                 self.console.print(line)
-            self.console.print(f"more in {folder}: measures.json, embedding.png, prototypes.png")
+        pictures = "measures.json, embedding.png, prototypes.png"
+        self.console.print(f"more in {self.run.folder / phase.name}: {pictures}")
         return result
 
-    def _trained(self, phase: Phase, loop: LoopConfig, inputs: Mapping[str, str]) -> Mapping[str, Any]:
-        """Train a phase, unless it was trained with the same config on the same inputs."""
+    def _trained(
+        self, phase: Phase, loop: LoopConfig, inputs: Mapping[str, str], summary: Callable[[Path], Mapping[str, Any]]
+    ) -> Mapping[str, Any]:
+        """Train a phase, unless it was trained with the same config on the same inputs; `summary` is kept with it."""
         name = phase.name
         result = self._finished(name, inputs)
         if agreed(result is not None, self.place.device):
             if result is None:
                 raise RunError(f"not every process sees the same files in {self.run.folder}; put it on a shared disk")
-            self.console.print(f"{name}: trained with this config already, not run again")
+            weights = self.run.folder / result["checkpoint"] / "pretrained"
+            self.console.print(f"{name}: trained with this config already, not run again; weights in {weights}")
             return result
         best = train(
             phase, loop,
@@ -149,9 +145,11 @@ class Training:
             trackers=tuple(self.where.trackers), stop=self.stop.asked, console=self.console,
         )  # fmt: skip
         path = str(best.path.relative_to(self.run.folder))
-        result = {"step": best.step, "metrics": best.metrics, "checkpoint": path}
+        result = {"step": best.step, "metrics": best.metrics, "checkpoint": path, "summary": {}}
         if self.place.is_main_process:
+            result["summary"] = without_nan(summary(best.path))
             self.run.finish(name, inputs=inputs, result=result)
+        wait_for_everyone()
         self.console.print(f"{name}: best at step {best.step}; weights in {best.path / 'pretrained'}")
         return result
 

@@ -30,7 +30,7 @@ PRESETS: dict[str, tuple[str, Config]] = {
         "our best on the simulated kitchen, for one GPU",
         Config(
             discover=DiscoverConfig(
-                videos=24,
+                videos=8,
                 encoder=EncoderConfig(width=256, layers=4, feedforward=512),
                 loop=LoopConfig(
                     steps=1500,
@@ -62,9 +62,9 @@ PRESETS: dict[str, tuple[str, Config]] = {
     "quick": (
         "trains on a laptop without a GPU",
         Config(
-            data=DataConfig(demos="puppets:40", size=48, held_out=6),
+            data=DataConfig(demos="puppets:24", size=48, held_out=4),
             discover=DiscoverConfig(
-                frames_per_video=50,
+                frames_per_video=40,
                 videos=4,
                 num_prototypes=32,
                 positive_window=2,
@@ -72,8 +72,8 @@ PRESETS: dict[str, tuple[str, Config]] = {
                 encoder=EncoderConfig(channels=(16, 32, 32), width=64, layers=2, feedforward=128),
                 augment=AugmentConfig(crop=(0.85, 1.0)),
                 loop=LoopConfig(
-                    steps=300, learning_rate=1e-3, schedule="cosine", warmup_steps=20, clip_norm=1.0,
-                    ema_decay=0.98, checkpoint_every=50,
+                    steps=500, learning_rate=1e-3, schedule="cosine", warmup_steps=20, clip_norm=1.0,
+                    ema_decay=0.98, checkpoint_every=100,
                 ),
             ),
         ),

@@ -4,9 +4,19 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from sklearn.metrics import normalized_mutual_info_score
 from torch import Tensor
 
-from xskill.discover.measure import Encoded, agreement, information, labels, overlap, retrieval, usage
+from xskill.discover.measure import (
+    Encoded,
+    information,
+    labels,
+    mutual_information,
+    overlap,
+    retrieval,
+    round_trip,
+    usage,
+)
 
 TRUTH = {"a": [("x", 9), ("y", 19)], "b": [("y", 12), ("x", 15)]}
 
@@ -23,22 +33,22 @@ def random(seed: int, count: int = 40, width: int = 64) -> Tensor:
     return torch.randn(count, width, generator=torch.Generator().manual_seed(seed))
 
 
-def test_equal_skills_agree_fully_and_unrelated_ones_hardly() -> None:
+def test_equal_skills_find_back_and_unrelated_ones_hardly() -> None:
     skills = random(0)
-    assert agreement(body("robot", skills), body("person", skills)) == 1
-    assert agreement(body("robot", skills), body("person", random(1))) < 0.5
-    assert agreement(body("robot", skills), body("person", skills + 0.05 * random(1))) > 0.95
+    assert round_trip(body("robot", skills), body("person", skills)) == 1
+    assert round_trip(body("robot", skills), body("person", random(1))) < 0.5
+    assert round_trip(body("robot", skills), body("person", skills + 0.05 * random(1))) > 0.95
 
 
-def test_one_skill_for_everything_does_not_count_as_agreement() -> None:
+def test_one_skill_for_everything_does_not_count_as_round_trip() -> None:
     same = torch.ones(40, 8)
-    assert agreement(body("robot", same), body("person", same)) < 0.2
+    assert round_trip(body("robot", same), body("person", same)) < 0.2
 
 
 def test_usage_and_overlap() -> None:
     one, other = (body("robot", random(0), prototype=torch.arange(40) % k) for k in (4, 2))
     assert usage(one, 8)["used_robot"] == 4
-    assert usage(one, 8)["entropy_robot"] == pytest.approx(np.log(4) / np.log(8))
+    assert usage(one, 8)["evenness_robot"] == pytest.approx(np.log(4) / np.log(8))
     assert overlap(one, other, 8) == pytest.approx(0.5)
     assert overlap(one, one, 8) == pytest.approx(1)
 
@@ -89,3 +99,11 @@ def test_information_is_full_when_prototypes_are_sub_tasks_and_none_when_there_i
     knows, blind = (body("robot", random(0), prototype=p) for p in (codes, torch.zeros(40, dtype=torch.long)))
     assert information([knows, knows], [TRUTH, TRUTH]) == pytest.approx(1)
     assert information([blind, blind], [TRUTH, TRUTH]) == pytest.approx(0)
+
+
+def test_mutual_information_is_sklearns() -> None:
+    generator = np.random.default_rng(0)
+    for one, other in [(3, 5), (1, 4), (40, 40)]:
+        a, b = generator.integers(one, size=200), generator.integers(other, size=200)
+        a[:50] = b[:50] % one
+        assert mutual_information(a, b) == pytest.approx(normalized_mutual_info_score(a, b), abs=1e-9)

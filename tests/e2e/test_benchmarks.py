@@ -12,6 +12,7 @@ from tests.kitchen.made import standing_still
 
 # Options that make each small, and the ratios it prints.
 SMALL = {
+    "discover": (["--preset", "debug", "--videos", "2", "--device", "cpu"], {"over_loop"}),
     "loop": (["--steps", "5", "--device", "cpu"], {"over_bare"}),
     "replay": (["--demos", "MADE"], set()),
     "parallel": (["--chunks", "1"], {"environments", "over_every_frame", "filming"}),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from tests.conftest import ROOT, Command, launcher, newest_files
 from xskill import __version__
 from xskill.cli import COMMANDS
+from xskill.engine.folder import check_folder
 from xskill.presets import PRESETS
 
 CPU = ("--device", "cpu")
@@ -57,7 +59,7 @@ def test_train_help_shows_presets_and_their_values(xskill: Command) -> None:
     presets = xskill("train", "--help").stdout
     assert all(name in presets and about.split(",")[0].split(";")[0] in presets for name, (about, _) in PRESETS.items())
     options = xskill("train", "debug", "--help").stdout
-    assert "--example.loop.steps" in options
+    assert "--discover.loop.steps" in options
     assert "(default: 60)" in options
 
 
@@ -66,11 +68,11 @@ def test_train_help_shows_presets_and_their_values(xskill: Command) -> None:
     [
         (["trian"], "there is no command 'trian' (did you mean 'train'?)"),
         (["train", "kichen"], "there is no preset 'kichen' (did you mean 'kitchen'?)"),
-        (["train", "debug", "--example.batch-size", "0"], "batch_size is 0; it must be at least 1"),
+        (["train", "debug", "--discover.videos", "0"], "videos is 0; it must be at least 1"),
         (["train", "--resume"], "--resume without a preset needs --out FOLDER, the run to continue"),
         (["train", "--config", "nowhere.json"], "there is no config file nowhere.json"),
         (["train", "debug", "--config=x"], "the preset 'debug' and --config x exclude each other; give one of them"),
-        (["train", "debug", "--example.loop.clip-norm", "inf"], "clip_norm is inf; it must be a finite number"),
+        (["train", "debug", "--discover.loop.clip-norm", "inf"], "clip_norm is inf; it must be a finite number"),
         (
             ["train", "debug", "--resume", "--overwrite", *CPU],
             "--resume and --overwrite exclude each other: continue the run, or replace it",
@@ -91,9 +93,9 @@ def test_a_mistake_is_answered_in_one_sentence_with_exit_code_2(
 
 
 def test_an_unknown_option_is_answered_with_the_nearest(xskill: Command) -> None:
-    done = xskill("train", "debug", "--example.loop.step", "3")
+    done = xskill("train", "debug", "--discover.loop.step", "3")
     assert done.returncode == 2
-    assert "--example.loop.steps" in done.stderr
+    assert "--discover.loop.steps" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -109,10 +111,10 @@ def test_a_traceback_only_with_debug(xskill: Command, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_is_made_kept_loaded_again_and_replaced_only_when_told(xskill: Command, tmp_path: Path) -> None:
-    first = xskill("train", "debug", "--out", "a", *CPU, "--example.loop.steps", 20, "--seed", 5)
+    first = xskill("train", "debug", "--out", "a", *CPU, "--discover.loop.steps", 20, "--seed", 5)
     assert first.returncode == 0, first.stderr
     saved = json.loads((tmp_path / "a/config.json").read_text())
-    assert (saved["preset"], saved["config"]["seed"], saved["config"]["example"]["loop"]["steps"]) == ("debug", 5, 20)
+    assert (saved["preset"], saved["config"]["seed"], saved["config"]["discover"]["loop"]["steps"]) == ("debug", 5, 20)
 
     again = xskill("train", "debug", "--out", "a", *CPU)
     assert again.returncode == 1
@@ -122,23 +124,23 @@ def test_a_run_is_made_kept_loaded_again_and_replaced_only_when_told(xskill: Com
 
     same = xskill("train", "--config", "a/config.json", "--out", "b", *CPU)
     assert same.returncode == 0, same.stderr
-    assert newest_files(tmp_path / "a/example") == newest_files(tmp_path / "b/example")
+    assert newest_files(tmp_path / "a/discover") == newest_files(tmp_path / "b/discover")
 
     changed = xskill("train", "--config", "a/config.json", "--out", "c", *CPU, "--seed", 6)
     assert changed.returncode == 0, changed.stderr
-    assert newest_files(tmp_path / "a/example") != newest_files(tmp_path / "c/example")
+    assert newest_files(tmp_path / "a/discover") != newest_files(tmp_path / "c/discover")
 
     resumed = xskill("train", "--resume", "--out", "a", *CPU)
     assert resumed.returncode == 0
     assert "not run again" in resumed.stdout
 
-    refused = xskill("train", "--resume", "--out", "a", *CPU, "--example.loop.steps", 30)
+    refused = xskill("train", "--resume", "--out", "a", *CPU, "--discover.loop.steps", 30)
     assert refused.returncode == 1
-    assert "example.loop.steps was 20, now 30" in refused.stderr
+    assert "discover.loop.steps was 20, now 30" in refused.stderr
 
-    replaced = xskill("train", "debug", "--overwrite", "--out", "a", *CPU, "--example.loop.steps", 10)
+    replaced = xskill("train", "debug", "--overwrite", "--out", "a", *CPU, "--discover.loop.steps", 10)
     assert replaced.returncode == 0, replaced.stderr
-    assert newest_files(tmp_path / "a/example")[""] == "step-00000010"
+    assert newest_files(tmp_path / "a/discover")[""] == "step-00000010"
 
 
 def test_info_tells_what_is_here_and_what_is_missing(xskill: Command) -> None:
@@ -164,15 +166,14 @@ def test_info_says_why_nothing_can_be_rendered(xskill: Command) -> None:
 def test_the_demo_trains_says_what_it_is_and_shows_itself_again(xskill: Command, tmp_path: Path) -> None:
     first = xskill("demo", *CPU)
     assert first.returncode == 0, first.stderr
-    assert "example phase" in first.stdout
-    share = re.search(r"([\d.]+)% of held-out clips told right", first.stdout)
+    share = re.search(r"same moment found within 0.5 s for ([\d.]+)% of clips", first.stdout)
     assert share
-    assert float(share[1]) > 60
+    assert float(share[1]) > 20  # chance is about 6
     again = xskill("demo", *CPU)
     assert again.returncode == 0
     assert "not run again" in again.stdout
     assert share[0] in again.stdout
-    assert (tmp_path / "demo/example/log.jsonl").exists()
+    assert (tmp_path / "demo/discover/log.jsonl").exists()
 
 
 def test_the_version_is_the_packages(xskill: Command) -> None:
@@ -183,26 +184,30 @@ def test_the_version_is_the_packages(xskill: Command) -> None:
 @pytest.mark.slow
 def test_a_run_folder_may_have_any_name(xskill: Command, tmp_path: Path) -> None:
     for name in ("quick", "[red]x[/y]", "two words"):
-        assert xskill("train", "debug", "--out", name, *CPU, "--example.loop.steps", 2).returncode == 0
+        assert xskill("train", "debug", "--out", name, *CPU, "--discover.loop.steps", 2).returncode == 0
         again = xskill("train", "--resume", "--out", name, *CPU)
         assert again.returncode == 0, again.stderr
-        assert f"weights in {name}/example" in again.stdout
-    home = xskill("train", "debug", "--out=~/run", *CPU, "--example.loop.steps", 2, HOME=str(tmp_path))
+        assert f"weights in {name}/discover" in again.stdout
+    home = xskill("train", "debug", "--out=~/run", *CPU, "--discover.loop.steps", 2, HOME=str(tmp_path))
     assert home.returncode == 0
     assert (tmp_path / "run/config.json").exists()
 
 
 @pytest.mark.slow
 def test_a_finished_phase_is_only_believed_while_its_weights_are_whole(xskill: Command, tmp_path: Path) -> None:
-    assert xskill("train", "debug", "--out=run", *CPU).returncode == 0
-    weights = tmp_path / "run/example/checkpoints/step-00000060/pretrained/model.safetensors"
+    def best() -> Path:
+        done = json.loads((tmp_path / "run/discover/done.json").read_text())
+        return tmp_path / "run" / done["result"]["checkpoint"]
+
+    assert xskill("train", "debug", "--out=run", *CPU, "--discover.loop.steps=20").returncode == 0
+    weights = best() / "pretrained/model.safetensors"
     before = weights.read_bytes()
     weights.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
     mended = xskill("train", "--resume", "--out=run", *CPU)
     assert mended.returncode == 0, mended.stderr
     assert "does not match its sha256" in mended.stdout
     assert "going on from" in mended.stdout
-    assert weights.read_bytes() == before
+    check_folder(best())
 
 
 @pytest.mark.slow
@@ -210,9 +215,12 @@ def test_the_demo_starts_anew_when_it_has_changed(xskill: Command, tmp_path: Pat
     (tmp_path / "demo").mkdir()
     saved = {"preset": "demo", "config": {"seed": 5}}
     (tmp_path / "demo/config.json").write_text(json.dumps(saved))
-    done = xskill("demo", *CPU)
-    assert done.returncode == 0, done.stderr
-    assert "starting anew" in done.stdout
+    with subprocess.Popen([*launcher(1), "demo", *CPU], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as demo:
+        assert demo.stdout is not None
+        assert "starting anew" in demo.stdout.readline()
+        assert demo.stdout.readline().startswith("franka: ")
+        demo.send_signal(signal.SIGTERM)
+    assert json.loads((tmp_path / "demo/config.json").read_text())["config"]["seed"] == 0
 
 
 def test_the_demo_does_not_touch_a_run_that_is_none_of_its_own(xskill: Command, tmp_path: Path) -> None:
@@ -229,8 +237,8 @@ def test_the_demo_does_not_touch_a_run_that_is_none_of_its_own(xskill: Command, 
 
 @pytest.mark.slow
 def test_a_batch_that_cannot_be_shared_evenly_leaves_no_folder_behind(tmp_path: Path) -> None:
-    words = [*launcher(2), "train", "debug", f"--out={tmp_path / 'run'}", *CPU, "--example.batch-size=7"]
+    words = [*launcher(2), "train", "debug", f"--out={tmp_path / 'run'}", *CPU, "--discover.videos=7"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert done.returncode != 0
-    assert "example.batch_size is 7; it cannot be shared evenly by 2 processes" in done.stderr
+    assert "discover.videos is 7; 2 processes cannot share them evenly" in done.stderr
     assert not (tmp_path / "run").exists()

@@ -16,7 +16,7 @@ STEPS = 150
 
 
 def command(out: Path, processes: int, every: int, *more: str) -> list[str]:
-    loop = [f"--example.loop.steps={STEPS}", f"--example.loop.checkpoint-every={every}", "--device=cpu"]
+    loop = [f"--discover.loop.steps={STEPS}", f"--discover.loop.checkpoint-every={every}", "--device=cpu"]
     return [*launcher(processes), "train", "debug", f"--out={out}", *loop, *more]
 
 
@@ -40,7 +40,7 @@ def records(log: Path) -> list[dict[str, float]]:
 
 def kill_at(out: Path, step: int, processes: int, every: int, *more: str) -> None:
     """Start a training and `kill -9` all of it as soon as it logs `step`."""
-    log = out / "example" / "log.jsonl"
+    log = out / "discover" / "log.jsonl"
     began = time.time()
     training = subprocess.Popen(
         command(out, processes, every, *more),
@@ -59,7 +59,7 @@ def kill_at(out: Path, step: int, processes: int, every: int, *more: str) -> Non
         process.kill()
     training.wait()
     psutil.wait_procs(everyone)
-    assert not (out / "example" / "done.json").exists()
+    assert not (out / "discover" / "done.json").exists()
 
 
 @pytest.mark.slow
@@ -80,17 +80,16 @@ def test_killed_and_resumed_equals_never_stopped(tmp_path: Path, processes: int,
     said = finish(broken, processes, every, "--resume")
 
     assert "going on from" in said
-    assert newest_files(broken / "example") == newest_files(straight / "example")
-    assert log_of(broken / "example") == log_of(straight / "example")
+    assert newest_files(broken / "discover") == newest_files(straight / "discover")
+    assert log_of(broken / "discover") == log_of(straight / "discover")
     assert not list(broken.rglob(".aside-*"))
 
 
 @pytest.mark.slow
 def test_two_processes_train_on_the_same_batches_as_one(tmp_path: Path) -> None:
     for processes in (1, 2):
-        # Without dropout: what a process hides at random is its own affair, the batch is not.
-        finish(tmp_path / str(processes), processes, 50, "--example.dropout=0", "--example.loop.ema-decay=0")
-    one, two = log_of(tmp_path / "1" / "example"), log_of(tmp_path / "2" / "example")
+        finish(tmp_path / str(processes), processes, 50, "--discover.loop.ema-decay=0")
+    one, two = log_of(tmp_path / "1" / "discover"), log_of(tmp_path / "2" / "discover")
     assert len(one) == len(two) == STEPS
     for a, b in zip(one[:30], two[:30], strict=True):  # further on, rounding grows into other decisions of the ReLUs
         assert a == pytest.approx(b, rel=1e-5)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import Command, launcher, log_of, newest_files
 
-LONG = ("--example.loop.steps=100000", "--example.loop.checkpoint-every=100000", "--device=cpu")
+LONG = ("--discover.loop.steps=100000", "--discover.loop.checkpoint-every=100000", "--device=cpu")
 
 
 def started(out: Path, *more: str, processes: int = 1) -> "subprocess.Popen[str]":
@@ -20,7 +20,7 @@ def started(out: Path, *more: str, processes: int = 1) -> "subprocess.Popen[str]
     words = [*launcher(processes), "train", "debug", f"--out={out}", *more]
     training = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
-    while not ((log := out / "example" / "log.jsonl").exists() and log.stat().st_size):
+    while not ((log := out / "discover" / "log.jsonl").exists() and log.stat().st_size):
         assert training.poll() is None, training.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -37,8 +37,8 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: signal.Sig
     assert "finishing this step" in err
     assert f"go on with: xskill train --resume --out {tmp_path / 'run'} --device cpu" in err
     assert "Traceback" not in out + err
-    last = log_of(tmp_path / "run" / "example")[-1]["step"]
-    assert newest_files(tmp_path / "run" / "example")[""] == f"step-{last:08d}"
+    last = log_of(tmp_path / "run" / "discover")[-1]["step"]
+    assert newest_files(tmp_path / "run" / "discover")[""] == f"step-{last:08d}"
 
 
 @pytest.mark.slow
@@ -49,22 +49,22 @@ def test_a_signal_stops_two_processes_at_the_same_step(tmp_path: Path, told: str
     (training if told == "launcher" else workers[0]).send_signal(signal.SIGTERM)
     _, err = training.communicate(timeout=60)
     assert training.returncode != 0  # torchrun has exit codes of its own
-    last = log_of(tmp_path / "run" / "example")[-1]["step"]
+    last = log_of(tmp_path / "run" / "discover")[-1]["step"]
     assert f"stopped after step {last} of" in err
-    assert newest_files(tmp_path / "run" / "example")[""] == f"step-{last:08d}"
+    assert newest_files(tmp_path / "run" / "discover")[""] == f"step-{last:08d}"
 
 
 @pytest.mark.slow
 def test_stopped_and_resumed_equals_never_stopped(tmp_path: Path, xskill: Command) -> None:
-    loop = ("--example.loop.steps=600", "--example.loop.checkpoint-every=200", "--device=cpu")
+    loop = ("--discover.loop.steps=600", "--discover.loop.checkpoint-every=200", "--device=cpu")
     training = started(tmp_path / "stopped", *loop)
     training.send_signal(signal.SIGINT)
     training.communicate(timeout=60)
     assert training.returncode == 130
     assert xskill("train", "--resume", "--out", tmp_path / "stopped", "--device=cpu").returncode == 0
     assert xskill("train", "debug", "--out", tmp_path / "straight", *loop).returncode == 0
-    assert newest_files(tmp_path / "stopped" / "example") == newest_files(tmp_path / "straight" / "example")
-    assert log_of(tmp_path / "stopped" / "example") == log_of(tmp_path / "straight" / "example")
+    assert newest_files(tmp_path / "stopped" / "discover") == newest_files(tmp_path / "straight" / "discover")
+    assert log_of(tmp_path / "stopped" / "discover") == log_of(tmp_path / "straight" / "discover")
 
 
 @pytest.mark.slow
@@ -95,20 +95,20 @@ def test_a_signal_before_the_first_step_is_an_interruption_too(tmp_path: Path, n
 @pytest.mark.slow
 def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path, xskill: Command) -> None:
     failed = xskill(
-        "train", "debug", "--out=run", "--device=cpu", "--example.loop.clip-norm=0", "--example.loop.ema-decay=0",
-        "--example.loop.learning-rate=1e7", "--example.loop.warmup-steps=50", "--example.loop.checkpoint-every=1",
+        "train", "debug", "--out=run", "--device=cpu", "--discover.loop.clip-norm=0", "--discover.loop.ema-decay=0",
+        "--discover.loop.learning-rate=1e7", "--discover.loop.warmup-steps=50", "--discover.loop.checkpoint-every=1",
     )  # fmt: skip
     assert failed.returncode == 1
     assert "not finite at step" in failed.stderr
     assert "batch ids" in failed.stderr
     assert "Traceback" not in failed.stderr
-    failure = json.loads((tmp_path / "run/example/failure.json").read_text())
-    assert len(failure["batch_ids"]) == 8
-    good = newest_files(tmp_path / "run/example")[""]
-    assert f"the last good checkpoint is run/example/checkpoints/{good}" in failed.stderr
+    failure = json.loads((tmp_path / "run/discover/failure.json").read_text())
+    assert len(failure["batch_ids"]) == 4
+    good = newest_files(tmp_path / "run/discover")[""]
+    assert f"the last good checkpoint is run/discover/checkpoints/{good}" in failed.stderr
     assert good == f"step-{failure['step'] - 1:08d}"
-    manifest = json.loads((tmp_path / "run/example/checkpoints" / good / "manifest.json").read_text())
-    assert manifest["metrics"]["held_out_loss"] is not None
+    manifest = json.loads((tmp_path / "run/discover/checkpoints" / good / "manifest.json").read_text())
+    assert manifest["metrics"]["shared_usage"] is not None
 
 
 def disk_space(folder: Path) -> int:
@@ -130,13 +130,13 @@ def test_a_full_disk_ends_the_run_and_spares_the_last_checkpoint(tmp_path: Path,
         )
     try:
         out = disk / "run"
-        options = ("--device=cpu", "--example.loop.keep-last=100")
+        options = ("--device=cpu", "--discover.loop.keep-last=100")
         full = xskill("train", "debug", "--out", out, *options)
         assert full.returncode == 1
         assert "No space left on device" in full.stderr
         assert "the last good checkpoint is" in full.stderr
         assert "Traceback" not in full.stderr
-        reached = newest_files(out / "example")[""]
+        reached = newest_files(out / "discover")[""]
         assert f"checkpoints/{reached}" in full.stderr
         assert not list(out.rglob(".aside-*"))
 
@@ -149,7 +149,7 @@ def test_a_full_disk_ends_the_run_and_spares_the_last_checkpoint(tmp_path: Path,
         subprocess.run(["mount", "-o", "remount,size=10m", disk], check=True)
         assert xskill("train", "--resume", "--out", out, "--device=cpu").returncode == 0
         assert xskill("train", "debug", "--out", "roomy", *options).returncode == 0
-        assert newest_files(out / "example") == newest_files(tmp_path / "roomy/example")
-        assert log_of(out / "example") == log_of(tmp_path / "roomy/example")
+        assert newest_files(out / "discover") == newest_files(tmp_path / "roomy/discover")
+        assert log_of(out / "discover") == log_of(tmp_path / "roomy/discover")
     finally:
         subprocess.run(["umount", disk], check=True)

@@ -91,6 +91,6 @@ def test_differences_are_dotted() -> None:
     old = to_json(PRESETS["debug"][1])
     new = json.loads(json.dumps(old))
     assert differences(old, new) == {}
-    new["example"]["loop"]["steps"] = 3
+    new["discover"]["loop"]["steps"] = 3
     new["added"] = 1
-    assert differences(old, new) == {"example.loop.steps": (60, 3), "added": (None, 1)}
+    assert differences(old, new) == {"discover.loop.steps": (60, 3), "added": (None, 1)}

@@ -12,19 +12,23 @@ from typing import Literal
 import pytest
 import safetensors.torch
 import torch
+from benchmarks.harness.example import ExampleConfig, ExamplePhase
 from rich.console import Console
 from torch import Tensor, nn
 
 from tests.conftest import log_of, newest_files
-from xskill.engine.config import ExampleConfig, LoopConfig
+from xskill.engine.config import LoopConfig
 from xskill.engine.distributed import share
-from xskill.engine.example import ExamplePhase
 from xskill.engine.loop import Batch, Step, learning_rate, train
 from xskill.engine.seeds import generator, seed_everything
 from xskill.errors import ConfigError, Interrupted, RunError
-from xskill.presets import PRESETS
 
-DEBUG = PRESETS["debug"][1].example
+DEBUG = ExampleConfig(
+    batch_size=8, clips=256, frames=4, image_size=16, width=4,
+    loop=LoopConfig(
+        steps=60, learning_rate=1e-3, warmup_steps=5, clip_norm=1.0, ema_decay=0.99, log_every=1, checkpoint_every=10
+    ),
+)  # fmt: skip
 LOOP = replace(DEBUG.loop, steps=12, checkpoint_every=5)
 
 

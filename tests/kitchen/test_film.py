@@ -6,6 +6,7 @@ import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import av
 import mujoco
@@ -21,7 +22,7 @@ from xskill.errors import ConfigError, DataError
 from xskill.kitchen import scene as scene_module
 from xskill.kitchen.demos import Demonstration
 from xskill.kitchen.env import HOME
-from xskill.kitchen.film import film_of, shoot
+from xskill.kitchen.film import Film, Stage, film_of, shoot
 from xskill.kitchen.render import Renderer, RenderOptions
 from xskill.kitchen.scene import Scene
 from xskill.kitchen.tasks import TASKS, completions
@@ -40,9 +41,14 @@ def waving(name: str, length: int) -> Demonstration:
 DEMOS = (waving("a", 6), waving("b", 9), waving("c", 4))
 
 
+def shot(film: Film, folder: Path, **more: Any) -> FrameBank:
+    with Stage(SMALL) as stage:
+        return shoot(film, folder, stage, **more)
+
+
 def test_a_bank_holds_what_the_renderer_draws(tmp_path: Path) -> None:
     for body in ("franka", "sphere"):
-        bank = shoot(film_of(body, DEMOS), tmp_path, cameras=("side", "wrist"), options=SMALL)
+        bank = shot(film_of(body, DEMOS), tmp_path, cameras=("side", "wrist"))
         scene = Scene()
         scene.dress(body)
         data = mujoco.MjData(scene.model)
@@ -55,10 +61,10 @@ def test_a_bank_holds_what_the_renderer_draws(tmp_path: Path) -> None:
 
 
 def test_what_decides_a_pixel_decides_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, again = (shoot(film_of("sphere", DEMOS), tmp_path / str(n), options=SMALL) for n in range(2))
+    one, again = (shot(film_of("sphere", DEMOS), tmp_path / str(n)) for n in range(2))
     assert one.path.name == again.path.name
     monkeypatch.setattr(scene_module, "SPHERE_RADIUS", 0.06)
-    assert shoot(film_of("sphere", DEMOS), tmp_path, options=SMALL).path.name != one.path.name
+    assert shot(film_of("sphere", DEMOS), tmp_path).path.name != one.path.name
 
 
 def test_a_hand_moves_the_same_in_every_selection_and_never_twice_alike() -> None:
@@ -75,14 +81,14 @@ def test_a_hand_moves_the_same_in_every_selection_and_never_twice_alike() -> Non
 
 @pytest.mark.slow
 def test_the_number_of_workers_does_not_change_a_pixel(tmp_path: Path) -> None:
-    one, two = (shoot(film_of("franka", DEMOS), tmp_path / str(n), options=SMALL, workers=n) for n in (1, 2))
+    one, two = (shot(film_of("franka", DEMOS), tmp_path / str(n), workers=n) for n in (1, 2))
     assert one.path.name == two.path.name
     assert np.array_equal(one.frames("side"), two.frames("side"))
 
 
 def test_only_the_robot_has_states_and_actions_and_only_demonstrators_are_sped_up(tmp_path: Path) -> None:
-    robot = shoot(film_of("franka", DEMOS, 1.5), tmp_path, options=SMALL)
-    sphere = shoot(film_of("sphere", DEMOS, 1.5), tmp_path, options=SMALL)
+    robot = shot(film_of("franka", DEMOS, 1.5), tmp_path)
+    sphere = shot(film_of("sphere", DEMOS, 1.5), tmp_path)
     assert robot.episodes.lengths.tolist() == [6, 9, 4]
     assert sphere.episodes.lengths.tolist() == [4, 6, 3]
     assert robot.episodes.states == pytest.approx(np.concatenate([demo.qpos[:, :9] for demo in DEMOS]))
@@ -97,15 +103,15 @@ def test_a_hand_does_the_same_sub_tasks_in_its_own_way(tmp_path: Path) -> None:
     film = film_of("hand", DEMOS, 1.5)
     assert film.hands is not None
     assert [tuple(c.task for c in completions(qpos)) for qpos in film.qpos] == [("light",)] * 3
-    bank = shoot(film, tmp_path, options=SMALL)
-    without = shoot(replace(film, hands=tuple(hands + 10 for hands in film.hands)), tmp_path, options=SMALL)
+    bank = shot(film, tmp_path)
+    without = shot(replace(film, hands=tuple(hands + 10 for hands in film.hands)), tmp_path)
     changed = np.abs(bank.frames("side").astype(int) - without.frames("side")).max((1, 2, 3))
     assert (changed > 40).all()  # the hand is always to be seen
     assert bank.episodes.states is None
 
 
 def test_the_truth_lies_beside_the_bank_not_in_it(tmp_path: Path) -> None:
-    bank = shoot(film_of("sphere", DEMOS), tmp_path, options=SMALL)
+    bank = shot(film_of("sphere", DEMOS), tmp_path)
     truth = json.loads((tmp_path / f"{bank.path.name}.ground-truth.json").read_text())
     assert truth == {f"friday_switch/{name}": [["light", step]] for name, step in [("a", 3), ("b", 4), ("c", 2)]}
     assert "light" not in (bank.path / "manifest.json").read_text().replace("lights", "")

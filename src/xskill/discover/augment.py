@@ -62,6 +62,7 @@ def draw_views(videos: int, config: AugmentConfig, generator: torch.Generator) -
     )  # fmt: skip
 
 
+@torch.no_grad()
 def augment(frames: Tensor, views: Views, max_sigma: float) -> Tensor:
     """Frames (V, M, H, W, 3) uint8 to views (2, V, M, H, W, 3), values from -1 to 1, half precision on a GPU."""
     videos, count, height, width, _ = frames.shape

@@ -32,9 +32,8 @@ def look(model: SkillModel, held: Sequence[HeldOut], config: DiscoverConfig, fol
 def told(found: Mapping[str, float], names: Sequence[str], config: DiscoverConfig) -> list[str]:
     """The measures in a few sentences; the first name is the robot's."""
     used = ", ".join(f"{found[f'used_{name}']:.0f} by {name}" for name in names)
-    lines = [f"prototypes used: {used}, of {config.num_prototypes}; overlap {found['overlap']:.0%}"]
-    if len(names) > 1:
-        lines.append(f"agreement between bodies (no ground truth needed): {found['agreement']:.1%}")
+    shared = f"; used evenly and by all alike: {found['shared_usage']:.0%}"
+    lines = [f"prototypes used, of {config.num_prototypes}: {used}{shared if len(names) > 1 else ''}"]
     for name in names[1:]:
         if f"recall_{name}" in found:
             lines.append(

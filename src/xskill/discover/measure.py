@@ -1,8 +1,8 @@
 """Whether discovery worked, told from held-out videos without a robot.
 
-Some measures need no ground truth: how many prototypes each embodiment uses, how far two embodiments use the same, and
-their agreement, which chooses the checkpoint. The others read which sub-task was done when. They are logged and never
-trained on; nothing on the way to a robot reads them.
+Some measures need no ground truth: how many prototypes each embodiment uses and how evenly, how far two embodiments use
+the same ones (`shared_usage` chooses the checkpoint), and whether clips find back from one to the other. The rest read
+which sub-task was done when. They are logged and never trained on; nothing on the way to a robot reads them.
 """
 
 import json
@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -94,8 +95,9 @@ def measures(
     bodies = [encoded(model, one, config) for one in held]
     found = {name: value for body in bodies for name, value in usage(body, config.num_prototypes).items()}
     pairs = list(combinations(bodies, 2))
-    found["overlap"] = _mean([overlap(a, b, config.num_prototypes) for a, b in pairs])
-    found["agreement"] = _mean([agreement(a, b) for a, b in pairs]) if pairs else found[f"entropy_{bodies[0].name}"]
+    even = min(found[f"evenness_{body.name}"] for body in bodies)  # all clips at one prototype share it perfectly
+    found["shared_usage"] = even * (_mean([overlap(a, b, config.num_prototypes) for a, b in pairs]) if pairs else 1.0)
+    found["round_trip"] = _mean([round_trip(a, b) for a, b in pairs])
     truths = [read_truth(one.bank) for one in held]
     if all(truth is not None for truth in truths):
         robot, truth = bodies[0], truths[0] or {}
@@ -108,10 +110,10 @@ def measures(
 
 
 def usage(body: Encoded, prototypes: int) -> dict[str, float]:
-    """How many prototypes an embodiment uses, and how evenly: entropy as a share of the largest."""
+    """How many prototypes an embodiment uses, and how evenly: the entropy of its usage over the largest possible."""
     share = _shares(body, prototypes)
     entropy = -(share * share.clamp(min=1e-12).log()).sum().item() / math.log(max(2, prototypes))
-    return {f"used_{body.name}": float((share > 0).sum()), f"entropy_{body.name}": entropy}
+    return {f"used_{body.name}": float((share > 0).sum()), f"evenness_{body.name}": entropy}
 
 
 def overlap(one: Encoded, other: Encoded, prototypes: int) -> float:
@@ -123,10 +125,11 @@ def _shares(body: Encoded, prototypes: int) -> Tensor:
     return torch.bincount(body.prototype, minlength=prototypes) / len(body.prototype)
 
 
-def agreement(one: Encoded, other: Encoded) -> float:
+def round_trip(one: Encoded, other: Encoded) -> float:
     """Share of clips that find back: to the nearest clip of the other embodiment, and from there home again.
 
-    Needs no ground truth, and no video of one to be paired with a video of the other.
+    It tells bodies that have drifted apart, but not which of two good models is better: the more a skill is the same in
+    all videos, the more trips end at the right moment of another one, which without ground truth counts as lost.
     """
     alike = one.skills @ other.skills.T
     there, back = alike.argmax(1), alike.argmax(0)
@@ -161,11 +164,24 @@ def labels(body: Encoded, truth: Truth, speed: float = 1.0) -> npt.NDArray[np.st
 
 def information(bodies: Sequence[Encoded], truths: Sequence[Truth]) -> float:
     """Normalised mutual information between the prototypes of all embodiments' clips and their sub-tasks."""
-    from sklearn.metrics import normalized_mutual_info_score
-
     task = np.concatenate([labels(body, truth) for body, truth in zip(bodies, truths, strict=True)])
     prototype = np.concatenate([body.prototype.cpu().numpy() for body in bodies])
-    return float(normalized_mutual_info_score(task[task != ""], prototype[task != ""]))
+    return mutual_information(task[task != ""], prototype[task != ""])
+
+
+def mutual_information(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
+    """Mutual information of two labellings (N,), over the mean of their entropies."""
+    rows, columns = (np.unique(values, return_inverse=True)[1] for values in (one, other))
+    if not len(rows):
+        return 0.0
+    joint = np.zeros((rows.max() + 1, columns.max() + 1))
+    np.add.at(joint, (rows, columns), 1 / len(rows))
+
+    def entropy(shares: npt.NDArray[np.float64]) -> float:
+        return float(-(shares[shares > 0] * np.log(shares[shares > 0])).sum())
+
+    apart = entropy(joint.sum(1)) + entropy(joint.sum(0))
+    return 2 * (apart - entropy(joint)) / apart if apart > 0 else 1.0
 
 
 def retrieval(robot: Encoded, robot_truth: Truth, body: Encoded, truth: Truth, speed: float) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Training of the skill encoder and the prototypes (paper, Algorithm 1)."""
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ class DiscoverPhase:
     """Learns a `SkillModel`. The first of `footage` is the robot's by custom; nothing here depends on it."""
 
     name = "discover"
-    monitor = "agreement"
+    monitor = "shared_usage"
     better: Literal["min", "max"] = "max"
 
     def __init__(
@@ -64,7 +65,7 @@ class DiscoverPhase:
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:
         check(footage, config, warn)
-        self._config, self._footage, self._warn = config, tuple(footage), warn
+        self._config, self._footage, self._warn = config, tuple(footage), functools.cache(warn)  # the same, once
         self._frames = [videos.bank.on(device, videos.camera) for videos in footage]
         self.held_out = [
             HeldOut(videos.bank, frames, videos.held_out) for videos, frames in zip(footage, self._frames, strict=True)
@@ -144,7 +145,7 @@ class DiscoverPhase:
         over_chance = losses["prototype_loss"].item() / math.log(config.num_prototypes)
         found = measures(module, self.held_out, config)
         if config.prototype_weight and over_chance > AT_CHANCE:
-            self._warn(f"the prototype loss sits at log K: assignments are no better than guessed ({over_chance:.2f})")
+            self._warn("the prototype loss sits at log K: assignments are no better than guessed so far")
         for videos in self._footage:
             used = found[f"used_{videos.name}"]
             if used < COLLAPSED * config.num_prototypes:

@@ -6,7 +6,7 @@ import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from xskill.errors import ConfigError
@@ -66,33 +66,6 @@ class LoopConfig:
         require(self.log_every >= 1, "log_every", self.log_every, "at least 1")
         require(self.checkpoint_every >= 1, "checkpoint_every", self.checkpoint_every, "at least 1")
         require(self.keep_last >= 1, "keep_last", self.keep_last, "at least 1")
-
-
-@dataclass(frozen=True)
-class ExampleConfig:
-    """The engine's example phase: in which of eight directions does a disc move?"""
-
-    batch_size: int = 32
-    """Clips in a global batch."""
-    clips: int = 4096
-    """Different training clips."""
-    frames: int = 8
-    """Frames in a clip."""
-    image_size: int = 32
-    """Height and width of a frame."""
-    width: int = 16
-    """Channels of the first convolution."""
-    dropout: float = 0.1
-    """Share of features hidden at random in training."""
-    loop: LoopConfig = field(default_factory=LoopConfig)
-
-    def __post_init__(self) -> None:
-        require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
-        require(self.clips >= self.batch_size, "clips", self.clips, f"at least the batch size, {self.batch_size}")
-        require(self.frames >= 2, "frames", self.frames, "at least 2")
-        require(self.image_size >= 8, "image_size", self.image_size, "at least 8")
-        require(self.width >= 1, "width", self.width, "at least 1")
-        require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
 
 
 def require(holds: bool, name: str, value: object, expected: str) -> None:

@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from xskill.engine.config import Tracker
 from xskill.engine.folder import refused, without_nan, write_file
@@ -162,3 +170,30 @@ class Progression:
             self._console.print(
                 f"{self._title} {step}/{self._total}  {rate:.1f} steps/s  {left:.0f} s left  {losses}", highlight=False
             )
+
+
+class Bars:
+    """A progress bar for each of several things that are made; plain lines every ten seconds when not on a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar = Progress(console=console, disable=not console.is_terminal, transient=True)
+        self._tasks: dict[str, TaskID] = {}
+        self._line_due = time.monotonic() + 10
+
+    def __enter__(self) -> "Bars":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def advance(self, title: str, added: int, total: int) -> None:
+        """`added` more of `total` frames of `title` are there."""
+        if title not in self._tasks:
+            self._tasks[title] = self._bar.add_task(title, total=total)
+        self._bar.advance(self._tasks[title], added)
+        if not self._console.is_terminal and time.monotonic() >= self._line_due:
+            self._line_due = time.monotonic() + 10
+            done = self._bar.tasks[self._tasks[title]].completed
+            self._console.print(f"{title}: {done:.0f} of {total} frames")

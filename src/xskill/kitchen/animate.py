@@ -138,14 +138,15 @@ def _carried(task: str, before: Floats, share: float) -> Floats:
 
 
 @cache
-def _stage() -> tuple[mujoco.MjModel, mujoco.MjData]:
+def stage() -> tuple[mujoco.MjModel, mujoco.MjData]:
+    """A kitchen to try states in."""
     model = Scene().model
     return model, mujoco.MjData(model)
 
 
 def _handle(task: str, qpos: Floats) -> Floats:
     """Where a sub-task's handle is in a state, (3,)."""
-    model, data = _stage()
+    model, data = stage()
     data.qpos[:] = qpos
     mujoco.mj_kinematics(model, data)
     place: Floats = data.site(HANDLES[task]).xpos.copy()

@@ -12,7 +12,7 @@ from xskill.data.frames import FrameBank
 from xskill.engine.seeds import seed_of
 from xskill.errors import ConfigError, DataError
 from xskill.kitchen.demos import Demonstration, read_demonstrations
-from xskill.kitchen.film import film_of, shoot
+from xskill.kitchen.film import film_of, shoot_all
 from xskill.kitchen.render import RenderOptions
 
 Ints = npt.NDArray[np.int64]
@@ -84,16 +84,10 @@ def prepare(
     read = read_demonstrations(config.demos)
     for problem in read.problems:
         say(f"passed over: {problem}")
-    bodies = (config.robot, *config.demonstrators)
-    options = RenderOptions(height=config.size, width=config.size)
-    banks = []
-    for film in [film_of(body, read.good, config.speed) for body in bodies]:
-        total = sum(map(len, film.qpos))
+    films = [film_of(body, read.good, config.speed) for body in (config.robot, *config.demonstrators)]
+    for film in films:
         for name in film.left_out:
             say(f"{film.body}: passed over: {name} completes no sub-task")
-
-        def advance(frames: int, body: str = film.body, total: int = total) -> None:
-            progress(body, frames, total)
-
-        banks.append(shoot(film, folder / film.body, options=options, workers=workers, progress=advance))
+    options = RenderOptions(height=config.size, width=config.size)
+    banks = shoot_all(films, folder, options=options, workers=workers, progress=progress)
     return KitchenData(tuple(banks), split(read.good, config.level, config.held_out))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -80,12 +81,34 @@ def film_of(body: str, demos: Sequence[Demonstration], speed: float = 1.0) -> Fi
     return Film(body, names, qpos, actions, hands, tuple(demo.order for demo in demos), idle)
 
 
-def shoot(
-    film: Film,
+def shoot_all(
+    films: Sequence[Film],
     folder: Path,
     *,
     cameras: Sequence[str] = ("side",),
     options: RenderOptions = RenderOptions(),
+    workers: int = 1,
+    progress: Callable[[str, int, int], None] = lambda body, added, total: None,
+) -> list[FrameBank]:
+    """Render films into banks FOLDER/BODY/KEY, or open those that are there; `progress` is told body, frames, total."""
+    banks = []
+    with Stage(options) as stage:
+        for film in films:
+            advance = partial(_advance, progress, film.body, sum(map(len, film.qpos)))
+            banks.append(shoot(film, folder / film.body, stage, cameras=cameras, workers=workers, progress=advance))
+    return banks
+
+
+def _advance(progress: Callable[[str, int, int], None], body: str, total: int, added: int) -> None:
+    progress(body, added, total)
+
+
+def shoot(
+    film: Film,
+    folder: Path,
+    stage: "Stage",
+    *,
+    cameras: Sequence[str] = ("side",),
     workers: int = 1,
     progress: Callable[[int], None] = lambda frames: None,
 ) -> FrameBank:
@@ -101,14 +124,12 @@ def shoot(
     episodes = Episodes(film.body, FPS, film.names, lengths, states, actions)
     motions = [np.ascontiguousarray(part).tobytes() for part in (*film.qpos, *(film.hands or ()))]
     digest = hashlib.sha256(b"".join(motions)).hexdigest()
-    with Stage(film.body, options) as stage:
-        look = stage.about()
-    source = {"made_by": "kitchen", "body": film.body, "motions": digest, "render": look}
-    plan = BankPlan(episodes, tuple(cameras), options.height, options.width, source)
+    source = {"made_by": "kitchen", "body": film.body, "motions": digest, "render": stage.about(film.body)}
+    plan = BankPlan(episodes, tuple(cameras), stage.options.height, stage.options.width, source)
 
     def fill(making: Making, todo: Sequence[int]) -> Iterator[int]:
         progress(int(lengths.sum() - lengths[list(todo)].sum()))
-        for episode in _rendered(film, making, todo, options, workers):
+        for episode in _rendered(film, making, todo, stage, workers):
             progress(int(lengths[episode]))
             yield episode
 
@@ -119,15 +140,14 @@ def shoot(
     return bank
 
 
-def _rendered(film: Film, making: Making, todo: Sequence[int], options: RenderOptions, workers: int) -> Iterator[int]:
+def _rendered(film: Film, making: Making, todo: Sequence[int], stage: "Stage", workers: int) -> Iterator[int]:
     if workers == 1:
-        with Stage(film.body, options) as stage:
-            for episode in todo:
-                yield stage.shoot(making, episode, *film.episode(episode))
+        for episode in todo:
+            yield stage.shoot(making, film.body, episode, *film.episode(episode))
         return
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _open_worker, (film.body, options))
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _open_worker, (stage.options,))
     try:
-        jobs = [pool.submit(_shoot, making, episode, *film.episode(episode)) for episode in todo]
+        jobs = [pool.submit(_shoot, making, film.body, episode, *film.episode(episode)) for episode in todo]
         for job in as_completed(jobs):
             yield job.result()
     except BrokenProcessPool:
@@ -139,21 +159,24 @@ def _rendered(film: Film, making: Making, todo: Sequence[int], options: RenderOp
 
 
 class Stage:
-    """A scene dressed as one body, and its renderer: one in a process."""
+    """The scene and its renderer: one in a process, for all bodies."""
 
-    def __init__(self, body: str, options: RenderOptions) -> None:
+    def __init__(self, options: RenderOptions) -> None:
+        self.options = options
         self._scene = Scene(simplified=options.simplified)
-        self._scene.dress(body)
-        self._options = options
-        self._look = hashlib.sha256(saved_model(self._scene.model)).hexdigest()  # before the renderer sets its sizes
+        self._model = hashlib.sha256(saved_model(self._scene.model))  # before the renderer sets its sizes
         self._renderer, self._data = Renderer(self._scene, options), mujoco.MjData(self._scene.model)
 
-    def about(self) -> dict[str, object]:
+    def about(self, body: str) -> dict[str, object]:
         """Everything that decides a pixel besides the state: the dressed model, the options, who renders."""
-        return {"model": self._look, "renderer": self._renderer.name, **self._options.about()}
+        self._scene.dress(body)
+        look = self._model.copy()
+        look.update(self._scene.model.geom_rgba.tobytes())
+        return {"model": look.hexdigest(), "renderer": self._renderer.name, **self.options.about()}
 
-    def shoot(self, making: Making, episode: int, qpos: Floats, hands: Floats | None) -> int:
+    def shoot(self, making: Making, body: str, episode: int, qpos: Floats, hands: Floats | None) -> int:
         """Render one episode into a bank on its way, and return its number."""
+        self._scene.dress(body)
         model, data, plan = self._scene.model, self._data, making.plan
         frames = {camera: np.empty((len(qpos), plan.height, plan.width, 3), np.uint8) for camera in plan.cameras}
         for step, state in enumerate(qpos):
@@ -185,11 +208,11 @@ def saved_model(model: mujoco.MjModel) -> bytes:
 _stage: Stage
 
 
-def _open_worker(body: str, options: RenderOptions) -> None:
+def _open_worker(options: RenderOptions) -> None:
     global _stage
     settle()
-    _stage = Stage(body, options)
+    _stage = Stage(options)
 
 
-def _shoot(making: Making, episode: int, qpos: Floats, hands: Floats | None) -> int:
-    return _stage.shoot(making, episode, qpos, hands)
+def _shoot(making: Making, body: str, episode: int, qpos: Floats, hands: Floats | None) -> int:
+    return _stage.shoot(making, body, episode, qpos, hands)

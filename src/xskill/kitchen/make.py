@@ -2,13 +2,12 @@
 
 import os
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
-from rich.progress import Progress
 
+from xskill.engine.log import Bars
 from xskill.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class MakeKitchen:
 def make(options: MakeKitchen) -> None:
     """Do what the options say, with a progress bar on a terminal."""
     from xskill.kitchen.demos import read_demonstrations
-    from xskill.kitchen.film import film_of, shoot
+    from xskill.kitchen.film import film_of, shoot_all
     from xskill.kitchen.render import RenderOptions
 
     console = Console(highlight=False, markup=False, soft_wrap=True)
@@ -53,16 +52,16 @@ def make(options: MakeKitchen) -> None:
     demos = read.good[_range(options.episodes)]
     if not demos:
         raise ConfigError(f"--episodes {options.episodes} leaves none of the {len(read.good)} demonstrations")
+    films = [film_of(body, demos, options.speed) for body in options.bodies]
     render = RenderOptions(height=options.size, width=options.size)
-    for film in [film_of(body, demos, options.speed) for body in options.bodies]:
-        folder = options.out.expanduser() / film.body
-        with Progress(console=console, disable=not console.is_terminal) as bar:
-            advance = partial(bar.advance, bar.add_task(film.body, total=sum(map(len, film.qpos))))
-            bank = shoot(
-                film, folder, cameras=options.cameras, options=render, workers=options.workers, progress=advance
-            )
+    with Bars(console) as bars:
+        banks = shoot_all(
+            films, options.out.expanduser(),
+            cameras=options.cameras, options=render, workers=options.workers, progress=bars.advance,
+        )  # fmt: skip
+    for film, bank in zip(films, banks, strict=True):
         if options.video:
-            _write_videos(bank, folder / "videos")
+            _write_videos(bank, bank.path.parent / "videos")
         console.print(f"{film.body}: {len(film.names)} episodes, {bank.episodes.frames} frames in {bank.path}")
         for name in film.left_out:
             console.print(f"{film.body}: passed over: {name} completes no sub-task", style="yellow")

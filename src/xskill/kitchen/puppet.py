@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from xskill.engine.seeds import numpy_generator
-from xskill.kitchen.animate import IN_FRONT, animate
+from xskill.kitchen.animate import IN_FRONT, animate, stage
 from xskill.kitchen.demos import Demonstration
 from xskill.kitchen.env import HOME, ROBOT_JOINTS
-from xskill.kitchen.scene import Scene
 from xskill.kitchen.tasks import TASKS
 
 Floats = npt.NDArray[np.float64]
@@ -42,8 +41,7 @@ class _Led:
     """An arm whose end effector is led from place to place: damped least squares, its orientation left free."""
 
     def __init__(self) -> None:
-        self._model = Scene().model
-        self._data = mujoco.MjData(self._model)
+        self._model, self._data = stage()
         self._site = self._model.site("end_effector").id
         self._low, self._high = self._model.jnt_range[:ARM].T
 

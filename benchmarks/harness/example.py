@@ -1,22 +1,50 @@
 """The smallest complete phase: tell in which of eight directions a disc moves, from generated clips.
 
-It shows how a phase is written, and the engine's tests, benchmarks and first demo train it.
+It shows how a phase is written; the engine's tests and benchmarks train it.
 """
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from xskill.engine.config import ExampleConfig
+from xskill.engine.config import LoopConfig, require
 from xskill.engine.loop import Batch, Step
 from xskill.engine.seeds import generator, seed_everything
 
 DIRECTIONS = 8
 HELD_OUT = 256
+
+
+@dataclass(frozen=True)
+class ExampleConfig:
+    """The engine's example phase: in which of eight directions does a disc move?"""
+
+    batch_size: int = 32
+    """Clips in a global batch."""
+    clips: int = 4096
+    """Different training clips."""
+    frames: int = 8
+    """Frames in a clip."""
+    image_size: int = 32
+    """Height and width of a frame."""
+    width: int = 16
+    """Channels of the first convolution."""
+    dropout: float = 0.1
+    """Share of features hidden at random in training."""
+    loop: LoopConfig = field(default_factory=LoopConfig)
+
+    def __post_init__(self) -> None:
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
+        require(self.clips >= self.batch_size, "clips", self.clips, f"at least the batch size, {self.batch_size}")
+        require(self.frames >= 2, "frames", self.frames, "at least 2")
+        require(self.image_size >= 8, "image_size", self.image_size, "at least 8")
+        require(self.width >= 1, "width", self.width, "at least 1")
+        require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
 
 
 class ExamplePhase:
