@@ -5,8 +5,9 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -95,18 +96,18 @@ def data(args: Sequence[str]) -> None:
     make(tyro.cli(MakeKitchen, prog="xskill data make kitchen", args=args[2:], config=_TYRO))
 
 
-def train(args: Sequence[str]) -> None:
-    saved = _saved_config(args)
+def train(args: Sequence[str], command: str = "train") -> None:
+    saved, prog = _saved_config(args), f"xskill {command}"
     if saved is None:
         choice = {name: Named(name, config) for name, (_, config) in PRESETS.items()}
         about = {name: about for name, (about, _) in PRESETS.items()}
         start: Any = tyro.extras.subcommand_type_from_defaults(choice, about)
-        options: Train[Named] = tyro.cli(Train[start], prog="xskill train", args=args, config=_TYRO)
+        options: Train[Named] = tyro.cli(Train[start], prog=prog, args=args, config=_TYRO)
     else:
-        options = tyro.cli(Train[Named], default=Train(saved), prog="xskill train", args=args, config=_TYRO)
+        options = tyro.cli(Train[Named], default=Train(saved), prog=prog, args=args, config=_TYRO)
     named = options.start
     folder = (options.out or Path("runs") / named.preset).expanduser()
-    again = ["xskill", "train", "--resume", "--out", str(folder)]
+    again = ["xskill", command, "--resume", "--out", str(folder)]
     again += ["--device", options.device] if options.device != "auto" else []
     again += ["--log", *options.log] if options.log else []
     again += ["--data-folder", str(options.data_folder)] if options.data_folder != DATA else []
@@ -148,9 +149,10 @@ def info(args: Sequence[str]) -> None:
     print(facts.as_json() if options.json else render(facts))
 
 
-COMMANDS = {
+COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "demo": (demo, "see it work, with nothing to prepare"),
     "train": (train, "train a preset"),
+    "discover": (partial(train, command="discover"), "train the first phase of a preset alone: skills"),
     "data": (data, "make datasets: `xskill data make kitchen`"),
     "info": (info, "versions, devices, rendering, what is missing for what"),
 }
