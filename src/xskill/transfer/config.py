@@ -1,0 +1,109 @@
+"""What decides a transfer: the policy, the aligner, and how both are trained."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from xskill.engine.config import LoopConfig, require
+
+Solver = Literal["ddpm", "ddim", "dpm-solver"]
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """The skill-conditioned policy: observation window and skill in, a chunk of actions out."""
+
+    kind: Literal["diffusion", "cloning"] = "diffusion"
+    """Chi et al.'s diffusion policy, or plain regression of the chunk."""
+    vision: Literal["resnet18", "small"] = "resnet18"
+    """What looks at each image."""
+    vision_width: int = 512
+    """Size of an image's feature, where `small` looks; a ResNet-18's is 512."""
+    observe: int = 2
+    """Latest observations the policy sees."""
+    predict: int = 16
+    """Actions in a chunk; the first belongs to the oldest observation."""
+    execute: int = 8
+    """Actions of a chunk that are carried out, from the latest observation on."""
+    condition_width: int = 0
+    """What is seen and the skill are squeezed to this many numbers before they condition; 0 leaves them as they are."""
+    channels: tuple[int, ...] = (256, 512, 1024)
+    """Channels of the U-Net's levels."""
+    kernel: int = 5
+    """Kernel size of its convolutions."""
+    time_width: int = 256
+    """Size of the embedding of the denoising step."""
+    train_steps: int = 100
+    """Noise levels in training."""
+    solver: Solver = "ddpm"
+    """How actions are denoised."""
+    solver_steps: int = 60
+    """Denoising steps of one chunk."""
+
+    def __post_init__(self) -> None:
+        for name in ("vision_width", "observe", "execute", "time_width", "train_steps", "solver_steps"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        require(self.kernel >= 1 and self.kernel % 2 == 1, "kernel", self.kernel, "odd")
+        require(len(self.channels) >= 1 and all(c % 8 == 0 for c in self.channels), "channels", self.channels, "eights")
+        halvings = 2 ** (len(self.channels) - 1)
+        require(self.predict % halvings == 0, "predict", self.predict, f"a multiple of {halvings}, for the U-Net")
+        require(
+            self.observe - 1 + self.execute <= self.predict,
+            "execute", self.execute, f"at most {self.predict - self.observe + 1}, what is predicted from now on",
+        )  # fmt: skip
+        require(self.solver_steps <= self.train_steps, "solver_steps", self.solver_steps, "at most train_steps")
+
+
+@dataclass(frozen=True)
+class AlignerConfig:
+    """The Skill Alignment Transformer: the plan and the scene in, the skill to execute now out."""
+
+    tokens: int = 0
+    """Skills in a plan, N_SAT; 0 takes half the robot's mean episode length."""
+    vision: Literal["resnet18", "small"] = "resnet18"
+    """What looks at the scene."""
+    vision_width: int = 512
+    """Size of the scene's feature, where `small` looks."""
+    layers: int = 16
+    """Transformer layers."""
+    heads: int = 4
+    """Attention heads in each."""
+    feedforward: int = 512
+    """Width of their feed-forward networks."""
+
+    def __post_init__(self) -> None:
+        require(self.tokens >= 0, "tokens", self.tokens, "at least 0")
+        for name in ("vision_width", "layers", "heads", "feedforward"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+
+
+@dataclass(frozen=True)
+class TransferConfig:
+    """Training of policy and aligner together (paper, Algorithm 2), and what may help beyond it."""
+
+    batch_size: int = 128
+    """Moments of robot episodes in a global batch."""
+    mask_padding: bool = False
+    """Leave actions past the end of an episode, which repeat the last one, out of the loss."""
+    skill_noise: float = 0.0
+    """Noise on the skill the policy is given, as a share of a skill's length."""
+    state_noise: float = 0.0
+    """Noise on the joints, in units of their normalised range of -1 to 1."""
+    shift: int = 0
+    """Images are shifted by up to this many pixels."""
+    plan_noise: float = 0.0
+    """Noise on the plan's skills, as a share of a skill's length."""
+    plan_drop: float = 0.0
+    """How often a skill of the plan is hidden from the aligner."""
+    plan_warp: float = 0.0
+    """How far the plan's time is warped: 0 not at all, 1 up to twice as fast in places."""
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    aligner: AlignerConfig = field(default_factory=AlignerConfig)
+    loop: LoopConfig = field(default_factory=LoopConfig)
+
+    def __post_init__(self) -> None:
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
+        require(self.shift >= 0, "shift", self.shift, "at least 0")
+        for name in ("skill_noise", "state_noise", "plan_noise"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
+        for name in ("plan_drop", "plan_warp"):
+            require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "in [0, 1]")

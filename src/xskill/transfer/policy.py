@@ -1,0 +1,143 @@
+"""The skill-conditioned policy P(a | s, z): observations and a skill in, a chunk of actions out (paper, "Transfer")."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from diffusers import DDIMScheduler, DDPMScheduler, DPMSolverMultistepScheduler
+from torch import Tensor, nn
+
+from xskill.errors import DataError
+from xskill.transfer.config import PolicyConfig
+from xskill.transfer.statistics import Range, Scale
+from xskill.transfer.unet import UNet1D
+from xskill.transfer.vision import looker
+
+Observation = Mapping[str, Tensor]
+"""`state` (B, O, S) in the robot's units, and for every camera its images (B, O, H, W, 3), uint8."""
+
+
+@dataclass(frozen=True)
+class Body:
+    """What a policy must know of the robot."""
+
+    cameras: tuple[str, ...]
+    size: tuple[int, int]
+    states: Range
+    actions: Range
+    skill: int
+    """Dimensions of a skill."""
+
+
+class SkillPolicy(Protocol):
+    """What any imitation policy must offer to be given skills."""
+
+    def loss(self, observation: Observation, skill: Tensor, actions: Tensor, kept: Tensor) -> Tensor:
+        """The mean loss over a batch: skills (B, D), actions (B, T, A), which of those count (B, T)."""
+
+    def act(self, observation: Observation, skill: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+        """Chunks of actions (B, T, A) in the robot's units; what is random in each is drawn from its own generator."""
+
+
+class Sight(nn.Module):
+    """Observations and a skill to one condition vector (B, C)."""
+
+    def __init__(self, config: PolicyConfig, body: Body) -> None:
+        super().__init__()
+        self._body, self._observe = body, config.observe
+        lookers = {camera: looker(config.vision, config.vision_width, body.size) for camera in body.cameras}
+        self.cameras = nn.ModuleDict({camera: network for camera, (network, _) in lookers.items()})
+        self.states = Scale(body.states)
+        seen = sum(width for _, width in lookers.values()) + len(body.states.half)
+        self.width = config.observe * seen + body.skill
+        self.squeeze: nn.Module = nn.Identity()
+        if config.condition_width:
+            self.squeeze = nn.Sequential(nn.Linear(self.width, config.condition_width), nn.Mish())
+            self.width = config.condition_width
+
+    def forward(self, observation: Observation, skill: Tensor) -> Tensor:
+        parts = [self.states(observation["state"])]
+        for camera, network in self.cameras.items():
+            images = observation[camera]
+            pixels = images.flatten(0, 1).permute(0, 3, 1, 2).to(torch.float32) / 127.5 - 1
+            parts.append(network(pixels).unflatten(0, images.shape[:2]))
+        seen = torch.cat([part.float() for part in parts], dim=-1)
+        condition: Tensor = self.squeeze(torch.cat([seen.flatten(1), skill], dim=-1))
+        return condition
+
+
+class DiffusionPolicy(nn.Module):
+    """Chi et al.: denoise a chunk of actions, conditioned on what is seen and which skill is to be executed."""
+
+    def __init__(self, config: PolicyConfig, body: Body) -> None:
+        super().__init__()
+        self._config = config
+        self.sight, self.actions = Sight(config, body), Scale(body.actions)
+        self._shape = (config.predict, len(body.actions.half))
+        self.unet = UNet1D(self._shape[1], self.sight.width, config.channels, config.kernel, config.time_width)
+        self._noising = DDPMScheduler(config.train_steps, beta_schedule="squaredcos_cap_v2", clip_sample=True)
+
+    def loss(self, observation: Observation, skill: Tensor, actions: Tensor, kept: Tensor) -> Tensor:
+        wanted = self.actions(actions)
+        noise = torch.randn_like(wanted)
+        level = torch.randint(self._config.train_steps, (len(wanted),), device=wanted.device)
+        guessed = self.unet(self._noising.add_noise(wanted, noise, level), level, self.sight(observation, skill))
+        return _kept_mean(F.mse_loss(guessed.float(), noise, reduction="none"), kept)
+
+    @torch.no_grad()
+    def act(self, observation: Observation, skill: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+        condition = self.sight(observation, skill)
+        scheduler = self._solver()
+        scheduler.set_timesteps(self._config.solver_steps)
+        chunk = torch.stack([torch.randn(self._shape, generator=one) for one in generators]).to(skill.device)
+        for step in scheduler.timesteps:
+            level = step.to(skill.device).expand(len(chunk))
+            chunk = scheduler.step(
+                self.unet(chunk, level, condition), step, chunk, generator=list(generators), return_dict=False
+            )[0]
+        return self.actions.back(chunk)
+
+    def _solver(self) -> Any:
+        common = {"num_train_timesteps": self._config.train_steps, "beta_schedule": "squaredcos_cap_v2"}
+        if self._config.solver == "ddpm":
+            return DDPMScheduler(**common, clip_sample=True)
+        if self._config.solver == "ddim":
+            return DDIMScheduler(**common, clip_sample=True, set_alpha_to_one=True)
+        return DPMSolverMultistepScheduler(**common, solver_order=2)
+
+
+class CloningPolicy(nn.Module):
+    """Plain behaviour cloning: the chunk in one go, by mean squared error."""
+
+    def __init__(self, config: PolicyConfig, body: Body) -> None:
+        super().__init__()
+        self.sight, self.actions = Sight(config, body), Scale(body.actions)
+        self._shape = (config.predict, len(body.actions.half))
+        width = 2 * config.channels[0]
+        self.head = nn.Sequential(
+            nn.Linear(self.sight.width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
+            nn.Linear(width, self._shape[0] * self._shape[1]), nn.Unflatten(1, self._shape),
+        )  # fmt: skip
+
+    def loss(self, observation: Observation, skill: Tensor, actions: Tensor, kept: Tensor) -> Tensor:
+        guessed = self.head(self.sight(observation, skill))
+        return _kept_mean(F.mse_loss(guessed.float(), self.actions(actions), reduction="none"), kept)
+
+    @torch.no_grad()
+    def act(self, observation: Observation, skill: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+        return self.actions.back(self.head(self.sight(observation, skill)))
+
+
+def policy_of(config: PolicyConfig, body: Body) -> DiffusionPolicy | CloningPolicy:
+    """The policy that a config describes."""
+    if not body.cameras:
+        raise DataError("a policy needs at least one camera")
+    return DiffusionPolicy(config, body) if config.kind == "diffusion" else CloningPolicy(config, body)
+
+
+def _kept_mean(errors: Tensor, kept: Tensor) -> Tensor:
+    """The mean of errors (B, T, A) over the steps kept (B, T)."""
+    weights = kept.to(errors.dtype)[:, :, None].expand_as(errors)
+    return (errors * weights).sum() / weights.sum().clamp(min=1)

@@ -1,0 +1,74 @@
+"""What looks at images: a ResNet-18 with group normalisation, as Chi et al. have it, and a smaller network."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+GROUP = 16
+"""Channels in one group of a ResNet's normalisation."""
+
+
+def looker(kind: Literal["resnet18", "small"], width: int, size: tuple[int, int]) -> tuple[nn.Module, int]:
+    """A network from images (N, 3, H, W), values from -1 to 1, to features (N, F), and F."""
+    return (ResNet18(), ResNet18.width) if kind == "resnet18" else (SmallCNN(width, size), width)
+
+
+class ResNet18(nn.Module):
+    """He et al.'s ResNet-18 up to its average, with GroupNorm: batches and moving averages do not mix with it."""
+
+    width = 512
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False), _norm(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+        )
+        widths, strides = (64, 64, 128, 256, 512), (1, 2, 2, 2)
+        blocks: list[nn.Module] = []
+        for before, after, stride in zip(widths, widths[1:], strides, strict=False):
+            blocks += [_Block(before, after, stride), _Block(after, after, 1)]
+        self.blocks = nn.Sequential(*blocks)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.blocks(self.stem(images))
+        return features.mean((2, 3))
+
+
+class _Block(nn.Module):
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(before, after, 3, stride, 1, bias=False), _norm(after), nn.ReLU(),
+            nn.Conv2d(after, after, 3, 1, 1, bias=False), _norm(after),
+        )  # fmt: skip
+        same = stride == 1 and before == after
+        self.past = (
+            nn.Identity() if same else nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), _norm(after))
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.past(x) + self.body(x))
+
+
+def _norm(channels: int) -> nn.GroupNorm:
+    return nn.GroupNorm(channels // GROUP, channels)
+
+
+class SmallCNN(nn.Module):
+    """Four convolutions and a linear layer that knows where in the image everything is."""
+
+    def __init__(self, width: int, size: tuple[int, int], channels: tuple[int, ...] = (32, 64, 64, 64)) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for before, after, stride in zip((3, *channels), channels, (2, 2, 2, 2), strict=False):
+            layers += [nn.Conv2d(before, after, 5 if before == 3 else 3, stride, 2 if before == 3 else 1)]
+            layers += [nn.GroupNorm(8, after), nn.ReLU()]
+        self.body = nn.Sequential(*layers, nn.Flatten())
+        with torch.no_grad():
+            flat = self.body(torch.zeros(1, 3, *size)).shape[1]
+        self.head = nn.Linear(flat, width)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.head(self.body(images))
+        return features
