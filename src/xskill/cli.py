@@ -40,7 +40,7 @@ class Named:
 class Train(Generic[Start]):
     """Train every phase of a preset; any of its values can be given, as in --discover.loop.steps 200.
 
-    So far there is one phase: discover.
+    Discover: skills shared by all bodies. Transfer: a policy that executes them, an aligner that follows a plan.
 
     Several processes: torchrun --nproc-per-node 2 -m xskill train ...
     """
@@ -117,7 +117,7 @@ def train(args: Sequence[str], command: str = "train") -> None:
     frames, workers = options.data_folder.expanduser(), options.workers
     resume, overwrite, device, trackers = options.resume, options.overwrite, options.device, options.log
     where = Where(folder, shlex.join(again), frames, workers, resume, overwrite, device, trackers)
-    run(named.preset, named.config, where)
+    run(named.preset, named.config, where, only_discover=command == "discover")
 
 
 def demo(args: Sequence[str]) -> None:
@@ -138,7 +138,7 @@ def demo(args: Sequence[str]) -> None:
     anew = begun and (options.overwrite or saved != to_json(config))
     again = shlex.join(["xskill", "demo", "--out", str(folder)])
     workers = len(os.sched_getaffinity(0))
-    run(DEMO, config, Where(folder, again, DATA, workers, begun and not anew, anew, options.device))
+    run(DEMO, config, Where(folder, again, DATA, workers, begun and not anew, anew, options.device), only_discover=True)
 
 
 def info(args: Sequence[str]) -> None:

@@ -1,7 +1,5 @@
 """`xskill train`: the phases of a run, one after the other, each skipped when its result is already there."""
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,18 +9,24 @@ from typing import TYPE_CHECKING, Any
 from accelerate import PartialState
 from rich.console import Console
 
+import xskill
+from xskill.data.frames import FrameStore
+from xskill.discover.encoder import SkillModel
 from xskill.discover.look import look, told
 from xskill.discover.model import load_skills
 from xskill.discover.train import DiscoverPhase, Footage
 from xskill.engine.config import Device, LoopConfig, Tracker, from_json, to_json
 from xskill.engine.distributed import agreed, processes, wait_for_everyone
-from xskill.engine.folder import check_folder, without_nan
+from xskill.engine.folder import check_folder, whole, without_nan
 from xskill.engine.log import Bars, check_trackers
 from xskill.engine.loop import Phase, train
 from xskill.engine.run import Run, open_run
 from xskill.engine.signals import StopOnSignal
 from xskill.errors import CheckpointError, ConfigError, Interrupted, RunError
 from xskill.presets import Config
+from xskill.transfer.label import labelled
+from xskill.transfer.model import Model, load_weights, save_model
+from xskill.transfer.train import TransferPhase
 
 if TYPE_CHECKING:
     from xskill.kitchen.dataset import KitchenData
@@ -45,13 +49,14 @@ class Where:
     trackers: Sequence[Tracker] = ()
 
 
-def run(preset: str, config: Config, where: Where) -> Mapping[str, Any]:
-    """Train every phase in `where.folder`, and return what the last one came to."""
+def run(preset: str, config: Config, where: Where, *, only_discover: bool = False) -> None:
+    """Train the phases in `where.folder`, one after the other."""
     check_trackers(where.trackers)
     place = processes(where.device)
-    if config.discover.videos % place.num_processes:
-        count = place.num_processes
-        raise ConfigError(f"discover.videos is {config.discover.videos}; {count} processes cannot share them evenly")
+    shared = {"discover.videos": config.discover.videos, "transfer.batch_size": config.transfer.batch_size}
+    for name, size in shared.items():
+        if size % place.num_processes:
+            raise ConfigError(f"{name} is {size}; {place.num_processes} processes cannot share them evenly")
     console = Console(quiet=not place.is_main_process, soft_wrap=True, highlight=False, markup=False)
     opened = Run(where.folder, to_json(config))
     with ExitStack() as stack:
@@ -68,13 +73,14 @@ def run(preset: str, config: Config, where: Where) -> Mapping[str, Any]:
         try:
             with stop.not_yet():
                 kitchen = training.data()
-            result = training.discover(kitchen)
+            skills = training.discover(kitchen)
+            if not only_discover:
+                training.transfer(kitchen, *skills)
         except Interrupted as reached:
             raise Interrupted(f"{reached}; go on with: {where.again}") from None
         except KeyboardInterrupt:
             raise Interrupted(f"interrupted at once; go on with: {where.again}") from None
     place.destroy_process_group()
-    return result
 
 
 def _understood(saved: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -106,26 +112,52 @@ class Training:
             self.console.print(f"{episodes.embodiment}: {len(episodes.names)} videos, {episodes.frames} frames")
         return kitchen
 
-    def discover(self, kitchen: "KitchenData") -> Mapping[str, Any]:
-        """Phase 1."""
-        config, split = self.config, kitchen.split
+    def discover(self, kitchen: "KitchenData") -> tuple[SkillModel, FrameStore]:
+        """Phase 1: the skill model, and the robot's frames where they are needed next."""
+        config, split = self.config.discover, kitchen.split
         footage = [Footage(b, split.of(b, split.train), split.of(b, split.held_out)) for b in kitchen.banks]
-        names = json.dumps([split.train, split.held_out]).encode()
-        inputs = {bank.episodes.embodiment: bank.path.name for bank in kitchen.banks}
-        inputs["split"] = hashlib.sha256(names).hexdigest()
-        phase = DiscoverPhase(config.discover, footage, config.seed, self.place.device, self._warn)
+        inputs = {bank.episodes.embodiment: bank.path.name for bank in kitchen.banks} | {"split": split.key}
+        phase = DiscoverPhase(config, footage, self.config.seed, self.place.device, self._warn)
+
+        def loaded(checkpoint: Path) -> SkillModel:
+            return load_skills(checkpoint, config, kitchen.banks[0].size, self.place.device)
+
+        folder = self.run.folder / phase.name
 
         def summary(checkpoint: Path) -> dict[str, float]:
-            model = load_skills(checkpoint, config.discover, kitchen.banks[0].size, self.place.device)
-            return look(model, phase.held_out, config.discover, self.run.folder / phase.name)
+            return look(loaded(checkpoint), phase.held_out, config, folder)
 
-        result = self._trained(phase, config.discover.loop, inputs, summary)
+        result = self._trained(phase, config.loop, inputs, summary)
         if self.place.is_main_process:
-            for line in told(result["summary"], [videos.name for videos in footage], config.discover):
+            for line in told(result["summary"], [videos.name for videos in footage], config):
                 self.console.print(line)
-        pictures = "measures.json, embedding.png, prototypes.png"
-        self.console.print(f"more in {self.run.folder / phase.name}: {pictures}")
-        return result
+            self.console.print(f"more in {folder}: measures.json, embedding.png, prototypes.png")
+        return loaded(self.run.folder / result["checkpoint"]), phase.frames[0]
+
+    def transfer(self, kitchen: "KitchenData", skills: SkillModel, frames: FrameStore) -> None:
+        """Phase 2, from the robot's episodes; and the model folder, with all that was learned."""
+        config, split, robot = self.config.transfer, kitchen.split, kitchen.banks[0]
+        labels, key = labelled(skills, robot, frames, self.config.discover, self.run.folder / TransferPhase.name)
+        train, held_out = split.of(robot, split.train), split.of(robot, split.held_out)
+        device, stores = self.place.device, {robot.cameras[0]: frames}
+        phase = TransferPhase(config, robot, labels, train, held_out, self.config.seed, device, stores)
+        folder = self.run.folder / "model"
+
+        def export(best: Path) -> dict[str, Any]:
+            network = load_weights(phase.module, best)
+            fps, tokens = robot.episodes.fps, phase.tokens
+            model = Model(self.config.discover, config, phase.body, tokens, fps, skills, network)
+            made_from = {"banks": [bank.path.name for bank in kitchen.banks], "split": split.key}
+            save_model(model, folder, {"xskill": xskill.__version__, "seed": self.config.seed, **made_from})
+            return {"parameters": sum(p.numel() for part in (skills, network) for p in part.parameters())}
+
+        result = self._trained(phase, config.loop, {"labels": key, "split": split.key}, export)
+        if self.place.is_main_process and not whole(folder):
+            export(self.run.folder / result["checkpoint"])
+        if self.place.is_main_process:
+            error, count = result["metrics"]["action_error"], result["summary"]["parameters"]
+            self.console.print(f"transfer: held-out actions within {error:.3f} of their range, on average")
+            self.console.print(f"model of {count / 1e6:.1f} million parameters in {folder}")
 
     def _trained(
         self, phase: Phase, loop: LoopConfig, inputs: Mapping[str, str], summary: Callable[[Path], Mapping[str, Any]]

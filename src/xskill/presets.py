@@ -1,10 +1,11 @@
 """The whole configuration of a run, and the named ones to start from."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xskill.data.config import DataConfig
 from xskill.discover.config import AugmentConfig, DiscoverConfig, EncoderConfig
 from xskill.engine.config import LoopConfig
+from xskill.transfer.config import AlignerConfig, PolicyConfig, TransferConfig
 
 
 @dataclass(frozen=True)
@@ -15,17 +16,36 @@ class Config:
     """Seed of every random draw."""
     data: DataConfig = field(default_factory=DataConfig)
     discover: DiscoverConfig = field(default_factory=DiscoverConfig)
+    transfer: TransferConfig = field(default_factory=TransferConfig)
 
 
 _EPOCH = 34  # steps of 16 videos in which each of 533 demonstrations is seen once
-_PAPER = DiscoverConfig(
+_PAPER_DISCOVER = DiscoverConfig(
     time_scale="frames",
     frozen_steps=3 * _EPOCH,
     loop=LoopConfig(steps=100 * _EPOCH, precision="bf16", optimizer="adam", compile=True, checkpoint_every=10 * _EPOCH),
 )
 
+_PAPER_TRANSFER = TransferConfig(
+    batch_size=256,
+    aligner=AlignerConfig(tokens=100),
+    loop=LoopConfig(
+        steps=20_000,
+        precision="bf16",
+        schedule="cosine",
+        warmup_steps=500,
+        weight_decay=1e-6,
+        ema_decay=0.9999,
+        compile=True,
+        checkpoint_every=2000,
+    ),
+)
+
 PRESETS: dict[str, tuple[str, Config]] = {
-    "paper-kitchen": ("the paper to the letter, on its simulated kitchen", Config(discover=_PAPER)),
+    "paper-kitchen": (
+        "the paper to the letter, on its simulated kitchen",
+        Config(discover=_PAPER_DISCOVER, transfer=_PAPER_TRANSFER),
+    ),
     "kitchen": (
         "our best on the simulated kitchen, for one GPU",
         Config(
@@ -42,7 +62,37 @@ PRESETS: dict[str, tuple[str, Config]] = {
                     ema_decay=0.99,
                     checkpoint_every=250,
                 ),
-            )
+            ),
+            transfer=TransferConfig(
+                batch_size=512,
+                mask_padding=True,
+                skill_noise=1.0,
+                state_noise=0.02,
+                shift=4,
+                plan_noise=0.5,
+                plan_drop=0.1,
+                plan_warp=1.0,
+                policy=PolicyConfig(
+                    vision="small",
+                    vision_width=256,
+                    condition_width=192,
+                    channels=(64, 128, 256),
+                    time_width=64,
+                    solver="ddim",
+                    solver_steps=10,
+                ),
+                aligner=AlignerConfig(tokens=100, vision="small", vision_width=128, layers=3, feedforward=256),
+                loop=LoopConfig(
+                    steps=8000,
+                    precision="bf16",
+                    learning_rate=3e-4,
+                    schedule="cosine",
+                    warmup_steps=200,
+                    clip_norm=1.0,
+                    ema_decay=0.999,
+                    checkpoint_every=1000,
+                ),
+            ),
         ),
     ),
     "realworld": (
@@ -57,6 +107,7 @@ PRESETS: dict[str, tuple[str, Config]] = {
                 negative_window=16,
                 loop=LoopConfig(steps=5000, precision="bf16", optimizer="adam"),
             ),
+            transfer=replace(_PAPER_TRANSFER, aligner=AlignerConfig(tokens=200)),
         ),
     ),
     "quick": (
@@ -76,6 +127,19 @@ PRESETS: dict[str, tuple[str, Config]] = {
                     ema_decay=0.98, checkpoint_every=100,
                 ),
             ),
+            transfer=TransferConfig(
+                batch_size=32, mask_padding=True, skill_noise=0.5, shift=2,
+                plan_noise=0.3, plan_drop=0.1, plan_warp=1.0,
+                policy=PolicyConfig(
+                    vision="small", vision_width=64, condition_width=64, channels=(32, 64), kernel=3, time_width=32,
+                    solver="ddim", solver_steps=8,
+                ),
+                aligner=AlignerConfig(tokens=50, vision="small", vision_width=64, layers=2, feedforward=128),
+                loop=LoopConfig(
+                    steps=1500, learning_rate=1e-3, schedule="cosine", warmup_steps=50, clip_norm=1.0, ema_decay=0.99,
+                    checkpoint_every=500,
+                ),
+            ),
         ),
     ),
     "debug": (
@@ -93,6 +157,19 @@ PRESETS: dict[str, tuple[str, Config]] = {
                 encoder=EncoderConfig(channels=(4, 8, 8), width=16, layers=1, heads=2, feedforward=16),
                 loop=LoopConfig(
                     steps=60, learning_rate=1e-3, warmup_steps=5, clip_norm=1.0, ema_decay=0.99,
+                    log_every=1, checkpoint_every=10,
+                ),
+            ),
+            transfer=TransferConfig(
+                batch_size=8, mask_padding=True, skill_noise=0.1, state_noise=0.01, shift=1,
+                plan_noise=0.1, plan_drop=0.1, plan_warp=0.5,
+                policy=PolicyConfig(
+                    vision="small", vision_width=8, condition_width=16, predict=8, execute=4, channels=(8, 16),
+                    kernel=3, time_width=8, train_steps=20, solver="ddim", solver_steps=4,
+                ),
+                aligner=AlignerConfig(tokens=12, vision="small", vision_width=8, layers=1, heads=2, feedforward=16),
+                loop=LoopConfig(
+                    steps=40, learning_rate=1e-3, warmup_steps=5, clip_norm=1.0, ema_decay=0.99,
                     log_every=1, checkpoint_every=10,
                 ),
             ),

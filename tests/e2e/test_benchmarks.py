@@ -12,6 +12,7 @@ from tests.kitchen.made import standing_still
 
 # Options that make each small, and the ratios it prints.
 SMALL = {
+    "act": (["--preset", "debug", "--reference", "quick", "--chunks", "3", "--device", "cpu"], {"over_paper"}),
     "discover": (["--preset", "debug", "--videos", "2", "--device", "cpu"], {"over_loop"}),
     "loop": (["--steps", "5", "--device", "cpu"], {"over_bare"}),
     "replay": (["--demos", "MADE"], set()),

@@ -111,34 +111,34 @@ def test_a_traceback_only_with_debug(xskill: Command, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_is_made_kept_loaded_again_and_replaced_only_when_told(xskill: Command, tmp_path: Path) -> None:
-    first = xskill("train", "debug", "--out", "a", *CPU, "--discover.loop.steps", 20, "--seed", 5)
+    first = xskill("discover", "debug", "--out", "a", *CPU, "--discover.loop.steps", 20, "--seed", 5)
     assert first.returncode == 0, first.stderr
     saved = json.loads((tmp_path / "a/config.json").read_text())
     assert (saved["preset"], saved["config"]["seed"], saved["config"]["discover"]["loop"]["steps"]) == ("debug", 5, 20)
 
-    again = xskill("train", "debug", "--out", "a", *CPU)
+    again = xskill("discover", "debug", "--out", "a", *CPU)
     assert again.returncode == 1
     assert one_sentence(again.stderr)
     assert "--resume" in again.stderr
     assert "--overwrite" in again.stderr
 
-    same = xskill("train", "--config", "a/config.json", "--out", "b", *CPU)
+    same = xskill("discover", "--config", "a/config.json", "--out", "b", *CPU)
     assert same.returncode == 0, same.stderr
     assert newest_files(tmp_path / "a/discover") == newest_files(tmp_path / "b/discover")
 
-    changed = xskill("train", "--config", "a/config.json", "--out", "c", *CPU, "--seed", 6)
+    changed = xskill("discover", "--config", "a/config.json", "--out", "c", *CPU, "--seed", 6)
     assert changed.returncode == 0, changed.stderr
     assert newest_files(tmp_path / "a/discover") != newest_files(tmp_path / "c/discover")
 
-    resumed = xskill("train", "--resume", "--out", "a", *CPU)
+    resumed = xskill("discover", "--resume", "--out", "a", *CPU)
     assert resumed.returncode == 0
     assert "not run again" in resumed.stdout
 
-    refused = xskill("train", "--resume", "--out", "a", *CPU, "--discover.loop.steps", 30)
+    refused = xskill("discover", "--resume", "--out", "a", *CPU, "--discover.loop.steps", 30)
     assert refused.returncode == 1
     assert "discover.loop.steps was 20, now 30" in refused.stderr
 
-    replaced = xskill("train", "debug", "--overwrite", "--out", "a", *CPU, "--discover.loop.steps", 10)
+    replaced = xskill("discover", "debug", "--overwrite", "--out", "a", *CPU, "--discover.loop.steps", 10)
     assert replaced.returncode == 0, replaced.stderr
     assert newest_files(tmp_path / "a/discover")[""] == "step-00000010"
 
@@ -184,11 +184,11 @@ def test_the_version_is_the_packages(xskill: Command) -> None:
 @pytest.mark.slow
 def test_a_run_folder_may_have_any_name(xskill: Command, tmp_path: Path) -> None:
     for name in ("quick", "[red]x[/y]", "two words"):
-        assert xskill("train", "debug", "--out", name, *CPU, "--discover.loop.steps", 2).returncode == 0
-        again = xskill("train", "--resume", "--out", name, *CPU)
+        assert xskill("discover", "debug", "--out", name, *CPU, "--discover.loop.steps", 2).returncode == 0
+        again = xskill("discover", "--resume", "--out", name, *CPU)
         assert again.returncode == 0, again.stderr
         assert f"weights in {name}/discover" in again.stdout
-    home = xskill("train", "debug", "--out=~/run", *CPU, "--discover.loop.steps", 2, HOME=str(tmp_path))
+    home = xskill("discover", "debug", "--out=~/run", *CPU, "--discover.loop.steps", 2, HOME=str(tmp_path))
     assert home.returncode == 0
     assert (tmp_path / "run/config.json").exists()
 
@@ -199,11 +199,11 @@ def test_a_finished_phase_is_only_believed_while_its_weights_are_whole(xskill: C
         done = json.loads((tmp_path / "run/discover/done.json").read_text())
         return tmp_path / "run" / done["result"]["checkpoint"]
 
-    assert xskill("train", "debug", "--out=run", *CPU, "--discover.loop.steps=20").returncode == 0
+    assert xskill("discover", "debug", "--out=run", *CPU, "--discover.loop.steps=20").returncode == 0
     weights = best() / "pretrained/model.safetensors"
     before = weights.read_bytes()
     weights.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
-    mended = xskill("train", "--resume", "--out=run", *CPU)
+    mended = xskill("discover", "--resume", "--out=run", *CPU)
     assert mended.returncode == 0, mended.stderr
     assert "does not match its sha256" in mended.stdout
     assert "going on from" in mended.stdout
@@ -237,7 +237,7 @@ def test_the_demo_does_not_touch_a_run_that_is_none_of_its_own(xskill: Command, 
 
 @pytest.mark.slow
 def test_a_batch_that_cannot_be_shared_evenly_leaves_no_folder_behind(tmp_path: Path) -> None:
-    words = [*launcher(2), "train", "debug", f"--out={tmp_path / 'run'}", *CPU, "--discover.videos=7"]
+    words = [*launcher(2), "discover", "debug", f"--out={tmp_path / 'run'}", *CPU, "--discover.videos=7"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert done.returncode != 0
     assert "discover.videos is 7; 2 processes cannot share them evenly" in done.stderr

@@ -17,7 +17,7 @@ STEPS = 150
 
 def command(out: Path, processes: int, every: int, *more: str) -> list[str]:
     loop = [f"--discover.loop.steps={STEPS}", f"--discover.loop.checkpoint-every={every}", "--device=cpu"]
-    return [*launcher(processes), "train", "debug", f"--out={out}", *loop, *more]
+    return [*launcher(processes), "discover", "debug", f"--out={out}", *loop, *more]
 
 
 def environment() -> dict[str, str]:

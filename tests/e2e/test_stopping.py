@@ -17,7 +17,7 @@ LONG = ("--discover.loop.steps=100000", "--discover.loop.checkpoint-every=100000
 
 def started(out: Path, *more: str, processes: int = 1) -> "subprocess.Popen[str]":
     """A training that has taken its first steps."""
-    words = [*launcher(processes), "train", "debug", f"--out={out}", *more]
+    words = [*launcher(processes), "discover", "debug", f"--out={out}", *more]
     training = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while not ((log := out / "discover" / "log.jsonl").exists() and log.stat().st_size):
@@ -35,7 +35,7 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: signal.Sig
     out, err = training.communicate(timeout=60)
     assert training.returncode == 130
     assert "finishing this step" in err
-    assert f"go on with: xskill train --resume --out {tmp_path / 'run'} --device cpu" in err
+    assert f"go on with: xskill discover --resume --out {tmp_path / 'run'} --device cpu" in err
     assert "Traceback" not in out + err
     last = log_of(tmp_path / "run" / "discover")[-1]["step"]
     assert newest_files(tmp_path / "run" / "discover")[""] == f"step-{last:08d}"
@@ -61,8 +61,8 @@ def test_stopped_and_resumed_equals_never_stopped(tmp_path: Path, xskill: Comman
     training.send_signal(signal.SIGINT)
     training.communicate(timeout=60)
     assert training.returncode == 130
-    assert xskill("train", "--resume", "--out", tmp_path / "stopped", "--device=cpu").returncode == 0
-    assert xskill("train", "debug", "--out", tmp_path / "straight", *loop).returncode == 0
+    assert xskill("discover", "--resume", "--out", tmp_path / "stopped", "--device=cpu").returncode == 0
+    assert xskill("discover", "debug", "--out", tmp_path / "straight", *loop).returncode == 0
     assert newest_files(tmp_path / "stopped" / "discover") == newest_files(tmp_path / "straight" / "discover")
     assert log_of(tmp_path / "stopped" / "discover") == log_of(tmp_path / "straight" / "discover")
 
@@ -71,7 +71,7 @@ def test_stopped_and_resumed_equals_never_stopped(tmp_path: Path, xskill: Comman
 def test_two_trainings_cannot_share_a_folder(tmp_path: Path, xskill: Command) -> None:
     training = started(tmp_path / "run", *LONG)
     try:
-        second = xskill("train", "--resume", "--out", tmp_path / "run", "--device=cpu")
+        second = xskill("discover", "--resume", "--out", tmp_path / "run", "--device=cpu")
         assert second.returncode == 1
         assert f"another process (pid {training.pid}) is working in" in second.stderr
     finally:
@@ -82,7 +82,7 @@ def test_two_trainings_cannot_share_a_folder(tmp_path: Path, xskill: Command) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_before_the_first_step_is_an_interruption_too(tmp_path: Path, number: signal.Signals) -> None:
-    words = [*launcher(1), "train", "debug", f"--out={tmp_path / 'run'}", *LONG]
+    words = [*launcher(1), "discover", "debug", f"--out={tmp_path / 'run'}", *LONG]
     training = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     time.sleep(1)  # it is importing torch
     training.send_signal(number)
@@ -95,7 +95,7 @@ def test_a_signal_before_the_first_step_is_an_interruption_too(tmp_path: Path, n
 @pytest.mark.slow
 def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path, xskill: Command) -> None:
     failed = xskill(
-        "train", "debug", "--out=run", "--device=cpu", "--discover.loop.clip-norm=0", "--discover.loop.ema-decay=0",
+        "discover", "debug", "--out=run", "--device=cpu", "--discover.loop.clip-norm=0", "--discover.loop.ema-decay=0",
         "--discover.loop.learning-rate=1e7", "--discover.loop.warmup-steps=50", "--discover.loop.checkpoint-every=1",
     )  # fmt: skip
     assert failed.returncode == 1
@@ -131,7 +131,7 @@ def test_a_full_disk_ends_the_run_and_spares_the_last_checkpoint(tmp_path: Path,
     try:
         out = disk / "run"
         options = ("--device=cpu", "--discover.loop.keep-last=100")
-        full = xskill("train", "debug", "--out", out, *options)
+        full = xskill("discover", "debug", "--out", out, *options)
         assert full.returncode == 1
         assert "No space left on device" in full.stderr
         assert "the last good checkpoint is" in full.stderr
@@ -141,14 +141,14 @@ def test_a_full_disk_ends_the_run_and_spares_the_last_checkpoint(tmp_path: Path,
         assert not list(out.rglob(".aside-*"))
 
         (disk / "filler").write_bytes(bytes(disk_space(disk)))
-        stuck = xskill("train", "--resume", "--out", out, "--device=cpu")
+        stuck = xskill("discover", "--resume", "--out", out, "--device=cpu")
         assert stuck.returncode == 1
         assert "No space left on device; make room" in stuck.stderr
         assert len(stuck.stderr.strip().splitlines()) == 1
 
         subprocess.run(["mount", "-o", "remount,size=10m", disk], check=True)
-        assert xskill("train", "--resume", "--out", out, "--device=cpu").returncode == 0
-        assert xskill("train", "debug", "--out", "roomy", *options).returncode == 0
+        assert xskill("discover", "--resume", "--out", out, "--device=cpu").returncode == 0
+        assert xskill("discover", "debug", "--out", "roomy", *options).returncode == 0
         assert newest_files(out / "discover") == newest_files(tmp_path / "roomy/discover")
         assert log_of(out / "discover") == log_of(tmp_path / "roomy/discover")
     finally:

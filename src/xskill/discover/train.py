@@ -66,9 +66,9 @@ class DiscoverPhase:
     ) -> None:
         check(footage, config, warn)
         self._config, self._footage, self._warn = config, tuple(footage), functools.cache(warn)  # the same, once
-        self._frames = [videos.bank.on(device, videos.camera) for videos in footage]
+        self.frames = [videos.bank.on(device, videos.camera) for videos in footage]
         self.held_out = [
-            HeldOut(videos.bank, frames, videos.held_out) for videos, frames in zip(footage, self._frames, strict=True)
+            HeldOut(videos.bank, frames, videos.held_out) for videos, frames in zip(footage, self.frames, strict=True)
         ]
         seed_everything(seed, self.name, "weights")
         self._model = SkillModel(config, footage[0].bank.size)
@@ -111,7 +111,7 @@ class DiscoverPhase:
     def _losses(self, module: nn.Module, batch: Batch, *, frozen: bool, together: bool) -> dict[str, Tensor]:
         config, bodies = self._config, len(self._footage)
         rows = {name: tensor.unflatten(0, (-1, bodies)).transpose(0, 1) for name, tensor in batch.items()}
-        frames = torch.cat([store[index] for store, index in zip(self._frames, rows["frames"], strict=True)])
+        frames = torch.cat([store[index] for store, index in zip(self.frames, rows["frames"], strict=True)])
         views = Views(*rows["views"].flatten(0, 1).unbind(-1))
         pictures = augment(frames, views, config.augment.blur_sigma[1])
         scores = module(pictures.flatten(0, 1), frozen=frozen).unflatten(0, (VIEWS, bodies, -1))  # ... video, clip, K

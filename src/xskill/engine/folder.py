@@ -94,6 +94,15 @@ def check_folder(path: Path) -> dict[str, Any]:
     return manifest
 
 
+def whole(path: Path) -> bool:
+    """Whether `check_folder` finds nothing wrong."""
+    try:
+        check_folder(path)
+    except CheckpointError:
+        return False
+    return True
+
+
 def remove(path: Path) -> None:
     """Delete a file or folder so that a kill half-way leaves it either whole or gone, never in part."""
     _delete(_put_aside(path))

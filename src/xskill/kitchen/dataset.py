@@ -1,5 +1,7 @@
 """The kitchen as a dataset: banks of every body's videos, and which of them train, are held out, or are prompts."""
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +33,12 @@ class Split:
     held_out: tuple[str, ...]
     """Like those that train; discovery is measured on them."""
     prompts: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """Names this split: another when a single demonstration changes sides."""
+        parts = [self.train, self.held_out, self.prompts]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
     def of(self, bank: FrameBank, names: Sequence[str]) -> Ints:
         """The episodes of a bank with these names; what a body could not repeat is not among them."""

@@ -17,8 +17,13 @@ from xskill.engine.folder import write_file
 from xskill.errors import DataError
 
 
-def labelled(model: SkillModel, bank: FrameBank, frames: FrameStore, config: DiscoverConfig, folder: Path) -> Tensor:
-    """Skills (N, D) of all frames of a bank; read from `folder` when this encoder has labelled this bank before."""
+def labelled(
+    model: SkillModel, bank: FrameBank, frames: FrameStore, config: DiscoverConfig, folder: Path
+) -> tuple[Tensor, str]:
+    """Skills (N, D) of all frames of a bank, and a name for them that changes with the bank and the encoder.
+
+    They are read from `folder` when this encoder has labelled this bank before.
+    """
     if bank.size != model.encoder.size:
         (height, width), (rows, columns) = bank.size, model.encoder.size
         raise DataError(
@@ -30,7 +35,7 @@ def labelled(model: SkillModel, bank: FrameBank, frames: FrameStore, config: Dis
         with safetensors.safe_open(path, "pt") as file:
             if (file.metadata() or {}).get("key") == key:
                 skills: Tensor = file.get_tensor("skills")
-                return skills
+                return skills, key
     except (OSError, safetensors.SafetensorError):
         pass
     episodes = bank.episodes
@@ -38,7 +43,7 @@ def labelled(model: SkillModel, bank: FrameBank, frames: FrameStore, config: Dis
     skills = encode_frames(model, frames, videos, config).float().cpu().contiguous()
     folder.mkdir(parents=True, exist_ok=True)
     write_file(path, safetensors.torch.save({"skills": skills}, {"key": key}))
-    return skills
+    return skills, key
 
 
 def _fingerprint(model: SkillModel, config: DiscoverConfig) -> str:

@@ -1,0 +1,67 @@
+"""How long one chunk of actions takes, observation in to actions out: the aligner, then the policy.
+
+`p50_ms` and `p99_ms` are for the sizes of a preset, with random weights. `over_paper` is how many times longer the same
+takes at the paper's sizes with 60 steps of DDPM. A chunk is 640 ms of robot time.
+"""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from harness import arguments, compare, report
+from xskill.presets import PRESETS
+from xskill.transfer.policy import Body
+from xskill.transfer.statistics import Range
+from xskill.transfer.train import TransferModel
+
+JOINTS = 9
+
+
+def acting(preset: str, device: torch.device) -> Callable[[], None]:
+    """Work: one chunk for one robot."""
+    config = PRESETS[preset][1]
+    size, tokens = (config.data.size, config.data.size), config.transfer.aligner.tokens or 100
+    around = Range((0.0,) * JOINTS, (1.0,) * JOINTS)
+    skill = config.discover.encoder.width
+    torch.manual_seed(0)
+    network = TransferModel(config.transfer, Body(("side",), size, around, around, skill), tokens).to(device).eval()
+    window = config.transfer.policy.observe
+    images = torch.randint(256, (1, window, *size, 3), dtype=torch.uint8)
+    state, plan = torch.zeros(1, window, JOINTS), torch.randn(1, tokens, skill, device=device)
+    draws = torch.Generator().manual_seed(0)
+
+    @torch.no_grad()
+    def work() -> None:
+        seen = {"state": state.to(device), "side": images.to(device)}
+        found = network.aligner(seen["side"][:, -1], plan)
+        network.policy.act(seen, found.skill, [draws]).cpu()
+
+    return work
+
+
+def main() -> None:
+    parser = arguments(__doc__, rounds=3)
+    parser.add_argument("--preset", default="kitchen", help="whose sizes")
+    parser.add_argument("--reference", default="paper-kitchen", help="what it is compared with")
+    parser.add_argument("--chunks", type=int, default=50, help="chunks whose times are taken")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    ours, paper = acting(options.preset, device), acting(options.reference, device)
+    over_paper = compare(paper, ours, options.rounds)
+    times = []
+    for _ in range(options.chunks):
+        began = time.perf_counter()
+        ours()
+        times.append(1e3 * (time.perf_counter() - began))
+    p50, p99 = np.percentile(times, [50, 99])
+    report(
+        {"over_paper": over_paper}, options.json,
+        p50_ms=round(float(p50), 2), p99_ms=round(float(p99), 2), device=device.type, chunks=options.chunks,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The model folder: everything a robot needs to follow a prompt, self-describing.
+
+config.json           configs of both phases, sizes, cameras, frames per second
+skills.safetensors    encoder and prototypes, 16 bits a number
+transfer.safetensors  policy and aligner, likewise
+stats.json            ranges of states and actions
+manifest.json         sha256 of every file, what it was trained on, versions
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import nn
+
+from xskill.discover.config import DiscoverConfig
+from xskill.discover.encoder import SkillModel
+from xskill.engine.checkpoint import PRETRAINED
+from xskill.engine.config import from_json, to_json
+from xskill.engine.folder import check_folder, to_bytes, write_folder
+from xskill.errors import CheckpointError, ConfigError, DataError
+from xskill.transfer.config import TransferConfig
+from xskill.transfer.policy import Body
+from xskill.transfer.statistics import range_from
+from xskill.transfer.train import TransferModel
+
+_CONFIG, _STATS = "config.json", "stats.json"
+_SKILLS, _TRANSFER = "skills.safetensors", "transfer.safetensors"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained model: both networks, and what must be known to use them."""
+
+    discover: DiscoverConfig
+    transfer: TransferConfig
+    body: Body
+    tokens: int
+    """Skills in a plan."""
+    fps: float
+    """Frames a second of the robot's videos."""
+    skills: SkillModel
+    network: TransferModel
+
+
+def save_model(model: Model, folder: Path, about: Mapping[str, Any]) -> None:
+    """Write a model folder, replacing one that is there; `about` is kept in its manifest."""
+    body = model.body
+    config = {
+        "discover": to_json(model.discover), "transfer": to_json(model.transfer), "cameras": list(body.cameras),
+        "size": list(body.size), "skill": body.skill, "tokens": model.tokens, "fps": model.fps,
+    }  # fmt: skip
+    files = [
+        (_CONFIG, to_bytes(config)),
+        (_STATS, to_bytes({"states": body.states.about(), "actions": body.actions.about()})),
+        (_SKILLS, _packed(model.skills)),
+        (_TRANSFER, _packed(model.network)),
+    ]
+    write_folder(folder, iter(files), dict(about))
+
+
+def load_model(folder: Path, device: torch.device) -> Model:
+    """Read a model folder, every byte of it checked. Raises `CheckpointError`."""
+    check_folder(folder)
+    try:
+        config, stats = (json.loads((folder / name).read_bytes()) for name in (_CONFIG, _STATS))
+        discover = from_json(DiscoverConfig, config["discover"], f"{folder / _CONFIG}: discover")
+        transfer = from_json(TransferConfig, config["transfer"], f"{folder / _CONFIG}: transfer")
+        ranges = range_from(stats["states"]), range_from(stats["actions"])
+        height, width = config["size"]
+        body = Body(tuple(config["cameras"]), (height, width), *ranges, config["skill"])
+        tokens, fps = int(config["tokens"]), float(config["fps"])
+        skills, network = SkillModel(discover, body.size), TransferModel(transfer, body, tokens)
+        for module, name in ((skills, _SKILLS), (network, _TRANSFER)):
+            weights = safetensors.torch.load_file(folder / name)
+            module.load_state_dict({key: tensor.float() for key, tensor in weights.items()})
+    except (OSError, KeyError, ValueError, TypeError, RuntimeError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"{folder} is not a model this version can read: {error}") from error
+    except (ConfigError, DataError) as error:
+        raise CheckpointError(f"{folder} is not a model this version can read: {error}") from error
+    return Model(discover, transfer, body, tokens, fps, skills.to(device).eval(), network.to(device).eval())
+
+
+def load_weights(module: nn.Module, checkpoint: Path) -> TransferModel:
+    """The network under training, with the weights of one of its checkpoints. Raises `CheckpointError`."""
+    assert isinstance(module, TransferModel)
+    try:
+        module.load_state_dict(safetensors.torch.load_file(checkpoint / PRETRAINED))
+    except (OSError, RuntimeError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"{checkpoint} does not fit this network: {error}") from error
+    return module.eval()
+
+
+def _packed(module: nn.Module) -> bytes:
+    weights = module.state_dict()
+    return safetensors.torch.save({name: tensor.cpu().half().contiguous() for name, tensor in weights.items()})

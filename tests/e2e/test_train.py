@@ -1,0 +1,72 @@
+"""`xskill train debug`: both phases, one after the other, and the model they end in."""
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+from tests.conftest import Command, launcher, log_of, newest_files
+from xskill.engine.folder import check_folder
+from xskill.errors import CheckpointError
+from xskill.transfer.model import load_model
+
+CPU = ("--device", "cpu")
+
+
+@pytest.mark.slow
+def test_both_phases_are_trained_and_end_in_a_model(xskill: Command, tmp_path: Path) -> None:
+    first = xskill("train", "debug", *CPU)
+    assert first.returncode == 0, first.stderr
+    run = tmp_path / "runs/debug"
+    for phase, loss in (("discover", "prototype_loss"), ("transfer", "policy_loss")):
+        assert loss in log_of(run / phase)[0]
+    check_folder(run / "model")
+    assert sum(path.stat().st_size for path in (run / "model").iterdir()) < 1e6
+    assert "million parameters in runs/debug/model" in first.stdout
+
+    again = xskill("train", "--resume", "--out", "runs/debug", *CPU)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.count("not run again") == 2
+
+    model = load_model(run / "model", torch.device("cpu"))
+    weights = safetensors.torch.load_file(run / "model/transfer.safetensors")
+    assert all(tensor.dtype == torch.float16 for tensor in weights.values())
+    for name, tensor in model.network.state_dict().items():
+        assert torch.equal(tensor, weights[name].float())
+
+    config = json.loads((run / "model/config.json").read_text())
+    config["skill"] += 1  # and, written in another way, of another size
+    (run / "model/config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="were written"):
+        load_model(run / "model", torch.device("cpu"))
+    assert xskill("train", "--resume", "--out", "runs/debug", *CPU).returncode == 0
+    check_folder(run / "model")  # mended from the checkpoint
+
+
+@pytest.mark.slow
+def test_a_transfer_killed_and_resumed_equals_one_that_never_stopped(xskill: Command, tmp_path: Path) -> None:
+    options = ("--transfer.loop.steps=60", "--transfer.loop.checkpoint-every=7", "--discover.loop.steps=10", *CPU)
+    assert xskill("train", "debug", "--out=straight", *options).returncode == 0
+    words = [*launcher(1), "train", "debug", "--out=killed", *options]
+    training = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    log = tmp_path / "killed/transfer/log.jsonl"
+    deadline = time.monotonic() + 120
+    while not (log.exists() and len(log.read_bytes().splitlines()) > 20):
+        assert training.poll() is None, "it ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    training.kill()
+    training.wait()
+    assert not (tmp_path / "killed/model").exists()
+    resumed = xskill("train", "--resume", "--out=killed", *CPU)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "going on from" in resumed.stdout
+    for phase in ("discover", "transfer"):
+        assert newest_files(tmp_path / "killed" / phase) == newest_files(tmp_path / "straight" / phase)
+        assert log_of(tmp_path / "killed" / phase) == log_of(tmp_path / "straight" / phase)
+    one, other = ((tmp_path / name / "model/manifest.json").read_bytes() for name in ("killed", "straight"))
+    assert one == other

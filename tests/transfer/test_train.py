@@ -1,0 +1,184 @@
+"""The phase: what belongs to a moment, noise only where told, labels kept, and what is refused."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.discover.made import SIZE
+from tests.discover.made import TINY as DISCOVER
+from tests.discover.made import bank as demonstrators_bank
+from xskill.data.episodes import Episodes
+from xskill.data.frames import BankPlan, FrameBank, Making, make_bank
+from xskill.discover.encoder import SkillModel
+from xskill.engine.loop import Step
+from xskill.errors import CheckpointError, DataError
+from xskill.presets import PRESETS
+from xskill.transfer.label import labelled
+from xskill.transfer.model import Model, load_model, save_model
+from xskill.transfer.train import TransferModel, TransferPhase, shifted, warped
+
+CPU = torch.device("cpu")
+CONFIG = PRESETS["debug"][1].transfer
+LENGTHS = np.array([20, 26, 23, 30])
+STEP = Step(0, "transfer", 0)
+
+
+def robot_bank(folder: Path, size: int = SIZE) -> FrameBank:
+    """A robot whose frame, state and action at frame f of episode e all say so."""
+
+    def fill(making: Making, todo: Sequence[int]) -> Iterable[int]:
+        for episode in todo:
+            frames = np.zeros((LENGTHS[episode], size, size, 3), np.uint8)
+            frames[:] = (np.arange(LENGTHS[episode]) + 50 * episode)[:, None, None, None]
+            making.write(episode, "side", frames)
+            yield episode
+
+    number = np.concatenate([np.arange(n) + 50 * e for e, n in enumerate(LENGTHS)]).astype(np.float32)
+    states, actions = np.stack([number, -number], 1), np.stack([number + 0.5, number, number], 1)
+    episodes = Episodes("robot", 10.0, tuple("abcd"), LENGTHS, states, actions)
+    return make_bank(folder, BankPlan(episodes, ("side",), size, size, {}), fill)
+
+
+def phase(folder: Path, config: object = CONFIG, width: int = 4) -> TransferPhase:
+    made = robot_bank(folder)
+    skills = torch.randn(made.episodes.frames, width, generator=torch.Generator().manual_seed(0))
+    return TransferPhase(config, made, skills, np.array([0, 1, 2]), np.array([3]), 0, CPU)
+
+
+def test_everything_in_a_batch_belongs_to_its_moment(tmp_path: Path) -> None:
+    made = phase(tmp_path, replace(CONFIG, shift=0, state_noise=0.0, skill_noise=0.0, plan_noise=0.0, plan_drop=0.0))
+    for index in range(20):
+        batch = made.batch(Step(0, "transfer", index))
+        seen = made._looked_up(batch, noisy=True)
+        starts = np.cumsum(LENGTHS) - LENGTHS
+        for row, moment in enumerate(batch["ids"].tolist()):
+            episode = int(np.searchsorted(starts, moment, "right")) - 1
+            assert episode in (0, 1, 2)
+            frame, last = moment - starts[episode], LENGTHS[episode] - 1
+            window = np.clip([frame - 1, frame], 0, None) + 50 * episode
+            assert seen["state"][row, :, 0].tolist() == window.tolist()
+            assert seen["side"][row, :, 0, 0, 0].tolist() == window.tolist()
+            wanted = np.arange(8) + frame - 1
+            assert seen["actions"][row, :, 1].tolist() == (np.clip(wanted, 0, last) + 50 * episode).tolist()
+            assert seen["kept"][row].tolist() == ((wanted >= 0) & (wanted <= last)).tolist()
+            assert torch.equal(seen["told"][row], made._skills[moment])
+            plan = batch["plan"][row]
+            assert plan[0] == starts[episode]
+            assert plan[-1] == starts[episode] + last
+            assert (plan.diff() >= 0).all()
+
+
+def test_padding_counts_unless_it_is_masked(tmp_path: Path) -> None:
+    assert phase(tmp_path, replace(CONFIG, mask_padding=False)).batch(STEP)["kept"].all()
+
+
+def test_moments_are_drawn_evenly_over_frames_and_are_a_function_of_the_step(tmp_path: Path) -> None:
+    made = phase(tmp_path, replace(CONFIG, batch_size=3000))
+    ids = made.batch(STEP)["ids"]
+    counts = torch.bincount(ids, minlength=int(LENGTHS.sum()))
+    assert (counts[:69] > 0).all()
+    assert not counts[69:].any()
+    assert torch.equal(ids, made.batch(STEP)["ids"])
+
+
+def test_noise_is_of_the_size_told_and_never_reaches_the_targets(tmp_path: Path) -> None:
+    config = replace(CONFIG, batch_size=400, skill_noise=0.5, plan_noise=0.25, plan_drop=0.3, state_noise=0.1)
+    made = phase(tmp_path, config, width=64)
+    batch = made.batch(STEP)
+    clean, noisy = (made._looked_up(batch, noisy=noise) for noise in (False, True))
+    assert torch.equal(clean["skill"], noisy["skill"])
+    assert torch.equal(clean["actions"], noisy["actions"])
+    for name, share in (("told", 0.5), ("plan", 0.25)):
+        relative = (noisy[name] - clean[name]).norm(dim=-1) / clean[name].norm(dim=-1)
+        assert relative.mean().item() == pytest.approx(share, rel=0.05)
+    width = torch.tensor(made.body.states.half)
+    assert ((noisy["state"] - clean["state"]) / width).std().item() == pytest.approx(0.1, rel=0.1)
+    assert noisy["dropped"].float().mean().item() == pytest.approx(0.3, abs=0.03)
+    assert not clean["dropped"].any()
+
+
+def test_a_plan_is_half_an_episode_long_unless_told(tmp_path: Path) -> None:
+    free = replace(CONFIG, aligner=replace(CONFIG.aligner, tokens=0))
+    assert phase(tmp_path, free).tokens == round(LENGTHS[:3].mean() / 2)
+    assert phase(tmp_path).tokens == CONFIG.aligner.tokens
+
+
+def test_warped_plans_rise_from_first_to_last() -> None:
+    random = torch.Generator().manual_seed(0)
+    places = warped(200, 50, 1.0, random)
+    assert (places.diff(dim=1) > 0).all()
+    assert places[:, 0].abs().max() == 0
+    assert places[:, -1].numpy() == pytest.approx(1)
+    even = torch.linspace(0, 1, 50, dtype=torch.float64)
+    assert (places - even).abs().max() > 0.05
+    assert torch.equal(warped(3, 50, 0.0, random)[1], even)
+
+
+def test_images_are_shifted_each_by_its_own() -> None:
+    images = torch.arange(2 * 1 * 4 * 5 * 3, dtype=torch.uint8).reshape(2, 1, 4, 5, 3)
+    moved = shifted(images, torch.tensor([[1, 0], [0, -2]]))
+    assert torch.equal(moved[0, 0, 1:], images[0, 0, :-1])
+    assert torch.equal(moved[0, 0, 0], images[0, 0, 0])
+    assert torch.equal(moved[1, 0, :, :3], images[1, 0, :, 2:])
+    assert torch.equal(shifted(images, torch.zeros(2, 2, dtype=torch.long)), images)
+
+
+def test_labels_are_kept_until_encoder_or_data_change(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    encoder, made = SkillModel(DISCOVER, (SIZE, SIZE)).eval(), robot_bank(tmp_path)
+    frames = made.on(CPU, "side")
+    skills, key = labelled(encoder, made, frames, DISCOVER, tmp_path / "run")
+    assert skills.shape == (LENGTHS.sum(), DISCOVER.encoder.width)
+    written = (tmp_path / "run/labels.safetensors").stat().st_mtime_ns
+    again, same = labelled(encoder, made, frames, DISCOVER, tmp_path / "run")
+    assert torch.equal(again, skills)
+    assert same == key
+    assert (tmp_path / "run/labels.safetensors").stat().st_mtime_ns == written
+    with torch.no_grad():
+        encoder.encoder.token.add_(1)
+    changed, other = labelled(encoder, made, frames, DISCOVER, tmp_path / "run")
+    assert other != key
+    assert not torch.equal(changed, skills)
+    (tmp_path / "run/labels.safetensors").write_bytes(b"damaged")
+    assert torch.equal(labelled(encoder, made, frames, DISCOVER, tmp_path / "run")[0], changed)
+
+
+def test_saved_and_loaded_it_acts_bit_equally(tmp_path: Path) -> None:
+    made = phase(tmp_path, width=DISCOVER.encoder.width)
+    network = made.module
+    assert isinstance(network, TransferModel)
+    parts = DISCOVER, CONFIG, made.body, made.tokens, 10.0, SkillModel(DISCOVER, (SIZE, SIZE)), network.eval()
+    save_model(Model(*parts), tmp_path / "model", {"seed": 0})
+    once = load_model(tmp_path / "model", CPU)
+    save_model(once, tmp_path / "copy", {"seed": 0})
+    twice = load_model(tmp_path / "copy", CPU)
+    assert once.body == twice.body == made.body
+    seen = made._looked_up(made.batch(STEP), noisy=False)
+    observation = {"state": seen["state"], "side": seen["side"]}
+    acts, aligned = [], []
+    for model in (once, twice):
+        draws = [torch.Generator().manual_seed(index) for index in range(len(seen["told"]))]
+        acts.append(model.network.policy.act(observation, seen["told"], draws))
+        aligned.append(model.network.aligner(seen["side"][:, -1], seen["plan"]).skill)
+    assert torch.equal(*acts)
+    assert torch.equal(*aligned)
+    with pytest.raises(CheckpointError):
+        load_model(tmp_path / "nowhere", CPU)
+
+
+def test_what_cannot_be_learned_from_is_one_sentence(tmp_path: Path) -> None:
+    made, watched = robot_bank(tmp_path), demonstrators_bank(tmp_path, "person")
+    few = np.array([0])
+    with pytest.raises(DataError, match="has no actions"):
+        TransferPhase(CONFIG, watched, torch.zeros(watched.episodes.frames, 4), few, few, 0, CPU)
+    with pytest.raises(DataError, match="3 skills for the 99 frames"):
+        TransferPhase(CONFIG, made, torch.zeros(3, 4), few, few, 0, CPU)
+    with pytest.raises(DataError, match="0 episodes to learn from"):
+        TransferPhase(CONFIG, made, torch.zeros(99, 4), few[:0], few, 0, CPU)
+    large = robot_bank(tmp_path, SIZE + 4)
+    with pytest.raises(DataError, match="has frames of 20x20; the skill encoder was trained on 16x16"):
+        labelled(SkillModel(DISCOVER, (SIZE, SIZE)), large, large.on(CPU, "side"), DISCOVER, tmp_path)
