@@ -171,6 +171,14 @@ class Training:
             weights = self.run.folder / result["checkpoint"] / "pretrained"
             self.console.print(f"{name}: trained with this config already, not run again; weights in {weights}")
             return result
+        failure = None
+        if self.place.is_main_process:
+            try:
+                self.run.begin(name, inputs)
+            except RunError as error:
+                failure = error
+        if agreed(failure is not None, self.place.device):
+            raise failure or RunError(f"phase '{name}' was begun on other data")
         best = train(
             phase, loop,
             seed=self.config.seed, folder=self.run.folder / name, device=self.where.device,

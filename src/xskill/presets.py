@@ -19,7 +19,7 @@ class Config:
     transfer: TransferConfig = field(default_factory=TransferConfig)
 
 
-_EPOCH = 34  # steps of 16 videos in which each of 533 demonstrations is seen once
+_EPOCH = 33  # steps of 16 videos in which each of 517 demonstrations is seen once
 _PAPER_DISCOVER = DiscoverConfig(
     time_scale="frames",
     frozen_steps=3 * _EPOCH,

@@ -12,7 +12,7 @@ from rich.console import Console
 from tests.discover.made import TINY, bank
 from xskill.discover.config import DiscoverConfig
 from xskill.discover.encoder import SkillModel
-from xskill.discover.look import look
+from xskill.discover.look import look, told
 from xskill.discover.model import load_skills
 from xskill.discover.train import DiscoverPhase, Footage
 from xskill.engine.checkpoint import Checkpoint
@@ -41,11 +41,12 @@ def test_embodiments_are_drawn_from_streams_of_their_own(tmp_path: Path) -> None
     made = phase(tmp_path, replace(TINY, videos=3))
     ids = torch.stack([made.batch(Step(0, "discover", step))["ids"] for step in range(200)])
     robot, person = ids[:, 0::2], ids[:, 1::2]
-    assert all(len(set(row.tolist())) == 3 for row in robot)  # none twice in a step
     # Were the same episodes drawn for both, this would be 1; with independent draws it is 1 of 4.
     assert (robot[:, 0] == person[:, 0]).float().mean().item() == pytest.approx(0.25, abs=0.12)
     again = made.batch(Step(0, "discover", 7))["ids"]
     assert torch.equal(again, ids[7])
+    for body in (robot, person):  # each video once in an epoch of four
+        assert all(sorted(epoch) == [0, 1, 2, 3] for epoch in body.flatten().reshape(-1, 4).tolist())
 
 
 def test_frames_are_spread_over_whole_videos(tmp_path: Path) -> None:
@@ -74,11 +75,12 @@ def test_three_embodiments_train_together(tmp_path: Path) -> None:
     assert {"recall_person", "recall_red", "sub_task_red", "sub_task_information"} <= set(best.metrics)
 
 
-def test_prototypes_stay_of_unit_length_and_still_while_frozen(tmp_path: Path) -> None:
+@pytest.mark.parametrize("optimizer_kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_prototypes_stay_of_unit_length_and_still_while_frozen(tmp_path: Path, optimizer_kind: type) -> None:
     made = phase(tmp_path, replace(TINY, frozen_steps=2))
     assert isinstance(made.module, SkillModel)
     weight = made.module.prototypes.weight
-    optimizer, begun = torch.optim.AdamW(made.module.parameters(), lr=0.1, weight_decay=0.1), weight.detach().clone()
+    optimizer, begun = optimizer_kind(made.module.parameters(), lr=0.1, weight_decay=0.1), weight.detach().clone()
     for index in range(4):
         step = Step(0, "discover", index)
         loss, _ = made.loss(made.module, made.batch(step), step)
@@ -141,6 +143,8 @@ def test_what_cannot_be_learned_from_is_refused(tmp_path: Path) -> None:
         DiscoverPhase(TINY, [robot, robot], 0, CPU)
     with pytest.raises(DataError, match="there is no video"):
         DiscoverPhase(TINY, [], 0, CPU)
+    with pytest.raises(ConfigError, match="num_prototypes is 1; it must be at least 2"):
+        replace(TINY, num_prototypes=1)
     with pytest.raises(ConfigError, match="every clip needs negatives"):
         replace(TINY, frames_per_video=7)
 
@@ -171,6 +175,25 @@ def test_collapse_and_chance_are_said_once(tmp_path: Path) -> None:
         f"the skills of '{body}' have collapsed: 1 of 32 prototypes are used" for body in ("robot", "person")
     ]
     assert sum("sits at log K" in text for text in said) == 1
+
+
+def test_half_precision_pixels_are_only_for_half_precision_networks() -> None:
+    for device, precision, dtype in [
+        ("cpu", "bf16", torch.float32),  # a CPU multiplies fp32 faster
+        ("cuda", "fp32", torch.float32),
+        ("cuda", "bf16", torch.float16),
+    ]:
+        config = replace(TINY, loop=replace(TINY.loop, precision=precision))
+        assert DiscoverPhase.pixels(config, torch.device(device)) == dtype
+
+
+def test_measures_that_mean_nothing_are_left_out(tmp_path: Path) -> None:
+    sets = [replace(videos, held_out=np.array([4])) for videos in footage(tmp_path, "robot", "person")]
+    made = DiscoverPhase(TINY, sets, 0, CPU)
+    found = made.evaluate(made.module.eval())
+    assert "sub_task_person" not in found  # there is no other video to find it in
+    assert "recall_person" in found
+    assert len(told({**found, "recall_person": None}, ["robot", "person"], TINY)) == 1
 
 
 def test_one_embodiment_alone_trains(tmp_path: Path) -> None:

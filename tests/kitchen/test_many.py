@@ -2,6 +2,8 @@
 
 import os
 import signal
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -65,6 +67,11 @@ def test_an_episode_that_ends_cuts_its_chunk_short_and_undoing_is_seen() -> None
         report = kitchens.step({1: waving(1, 8)})[1]
         assert report.over
         assert report.info["complete"] == ()
+        env = KitchenEnv(cameras=())
+        env.reset()
+        for action in waving(1, 8)[:4]:
+            env.move(action)
+        assert np.array_equal(kitchens.observations["state"][1, -1], env.observe()["state"])  # the last of the episode
 
 
 @pytest.mark.slow
@@ -73,11 +80,26 @@ def test_mistakes_and_deaths_are_one_sentence_and_mistakes_do_no_harm() -> None:
         Kitchens(2, cameras=("sid",))
     with Kitchens(2, workers=2, cameras=()) as kitchens:
         kitchens.reset({0: Start(), 1: Start()})
-        with pytest.raises(DataError, match="an action has"):
+        with pytest.raises(DataError, match="kitchen 0: actions are rows of 9 finite numbers"):
             kitchens.step({0: np.zeros((1, 4)), 1: waving(1, 1)})
+        with pytest.raises(DataError, match="could not be told to reset: TypeError"):
+            kitchens.reset({0: Start(options={"condition": ("x",)})})
         with pytest.raises(DataError, match="no kitchen 2"):
             kitchens.step({2: waving(1, 1)})
         assert set(kitchens.step({1: waving(1, 2), 0: waving(0, 2)})) == {0, 1}
         os.kill(kitchens._processes[0].pid, signal.SIGKILL)
         with pytest.raises(DataError, match="has died"):
-            kitchens.step({0: waving(0, 1)})
+            kitchens.step({0: waving(0, 1), 1: waving(1, 1)})
+        with pytest.raises(DataError, match="cannot be trusted"):
+            kitchens.step({1: waving(1, 1)})
+
+
+@pytest.mark.slow
+def test_kitchens_outlive_the_thread_that_made_them() -> None:
+    made: list[Kitchens] = []
+    thread = threading.Thread(target=lambda: made.append(Kitchens(1, cameras=())))
+    thread.start()
+    thread.join()
+    time.sleep(0.5)
+    with made[0] as kitchens:
+        assert not kitchens.reset({0: Start()})[0].over

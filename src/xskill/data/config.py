@@ -32,6 +32,8 @@ class DataConfig:
     """Demonstrations of which discovery sees no video, to be measured on."""
 
     def __post_init__(self) -> None:
+        bodies, told = (self.robot, *self.demonstrators), "different from the robot and from each other"
+        require(len(set(bodies)) == len(bodies), "demonstrators", self.demonstrators, told)
         require(self.size >= 8, "size", self.size, "at least 8")
         require(math.isfinite(self.speed) and self.speed > 0, "speed", self.speed, "a number above 0")
         require(self.held_out >= 1, "held_out", self.held_out, "at least 1")

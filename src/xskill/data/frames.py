@@ -174,14 +174,11 @@ class FrameBank:
     def on(self, device: "torch.device", camera: str, *, limit: int | None = None) -> "FrameStore":
         """The frames of a camera where they are needed: whole on the device when they fit, else streamed.
 
-        `limit` is how many bytes may be used there (by default four fifths of a GPU's free memory; the CPU maps).
+        `limit` is how many bytes may be used there (by default half of a GPU's free memory; the CPU maps).
         """
-        import torch
-
         frames = self.frames(camera)
-        if limit is None and device.type == "cuda":
-            limit = torch.cuda.mem_get_info(device)[0] * 4 // 5
-        fits = device.type == "cuda" and limit is not None and frames.nbytes <= limit
+        limit = room(device) if limit is None else limit
+        fits = device.type == "cuda" and frames.nbytes <= limit
         return ResidentFrames(frames, device) if fits else StreamedFrames(frames, device)
 
     def verify(self) -> None:
@@ -191,6 +188,22 @@ class FrameBank:
     def _array(self, name: str) -> npt.NDArray[np.float32] | None:
         path = self.path / f"{name}.npy"
         return np.load(path, allow_pickle=False) if path.exists() else None
+
+
+def room(device: "torch.device") -> int:
+    """How many bytes of frames a device should take: half of a GPU's free memory, the rest is for networks."""
+    import torch
+
+    return torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else 0
+
+
+def stores(wanted: Sequence[tuple[FrameBank, str]], device: "torch.device") -> list["FrameStore"]:
+    """The frames of several banks and cameras, whole on the device as long as there is room for all before them."""
+    left, found = room(device), []
+    for bank, camera in wanted:
+        found.append(bank.on(device, camera, limit=left))
+        left -= bank.frames(camera).nbytes if isinstance(found[-1], ResidentFrames) else 0
+    return found
 
 
 class FrameStore(Protocol):

@@ -63,14 +63,16 @@ def draw_views(videos: int, config: AugmentConfig, generator: torch.Generator) -
 
 
 @torch.no_grad()
-def augment(frames: Tensor, views: Views, max_sigma: float) -> Tensor:
-    """Frames (V, M, H, W, 3) uint8 to views (2, V, M, H, W, 3), values from -1 to 1, half precision on a GPU."""
+def augment(frames: Tensor, views: Views, max_sigma: float, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Frames (V, M, H, W, 3) uint8 to views (2, V, M, H, W, 3), values from -1 to 1.
+
+    Half precision (fp16) is exact enough for pixels, and what a GPU multiplies fastest.
+    """
     videos, count, height, width, _ = frames.shape
-    half = torch.float16 if frames.is_cuda else torch.float32
     radius = math.ceil(RADIUS_IN_SIGMAS * max_sigma)
-    pixels = frames.to(half).reshape(videos, count, height, width * 3)
+    pixels = frames.to(dtype).reshape(videos, count, height, width * 3)
     mean = brightness_of(frames)
-    result = torch.empty(VIEWS, videos, count * height, width * 3, dtype=half, device=frames.device)
+    result = torch.empty(VIEWS, videos, count * height, width * 3, dtype=dtype, device=frames.device)
     for view, out in enumerate(result):
         one = Views(*(value[:, view] for value in views))
         rows = spread(one.top, one.height, one.sigma, height, radius)
@@ -79,9 +81,9 @@ def augment(frames: Tensor, views: Views, max_sigma: float) -> Tensor:
         # A row of pixels is mixed along its width and across its colours at once: (W, 3) -> (W, 3). From 0 to 255 to
         # -1 to 1 on the way.
         mix = torch.einsum("nvw,ndc->nwcvd", columns, colours * (2 / 255)).reshape(videos, width * 3, width * 3)
-        mixed = rows.to(half)[:, None] @ pixels
-        shift = (2 * shift - 1).to(half)[:, None, None]
-        torch.baddbmm(shift, mixed.reshape(videos, count * height, width * 3), mix.to(half), out=out)
+        mixed = rows.to(dtype)[:, None] @ pixels
+        shift = (2 * shift - 1).to(dtype)[:, None, None]
+        torch.baddbmm(shift, mixed.reshape(videos, count * height, width * 3), mix.to(dtype), out=out)
     return result.clamp_(-1, 1).reshape(VIEWS, videos, count, height, width, 3)
 
 
@@ -97,18 +99,18 @@ def spread(start: Tensor, share: Tensor, sigma: Tensor, size: int, radius: int) 
     offsets = torch.arange(-radius, radius + 1, device=start.device, dtype=torch.float32)
     kernel = torch.exp(-0.5 * (offsets / sigma[:, None].clamp(min=1e-3)) ** 2)
     kernel = kernel / kernel.sum(1, keepdim=True)
-    blur = torch.einsum("no,ijo->nij", kernel, _mirrored(size, radius).to(start.device))
+    blur = torch.einsum("no,ijo->nij", kernel, _mirrored(size, radius, start.device))
     return blur @ resize
 
 
 @cache
-def _mirrored(size: int, radius: int) -> Tensor:
+def _mirrored(size: int, radius: int, device: torch.device) -> Tensor:
     """Where an offset from a pixel leads, the border being a mirror: (size, size, offsets), ones and zeros."""
     place = torch.arange(size)[:, None] + torch.arange(-radius, radius + 1)
     period = max(1, 2 * (size - 1))
     place = place.remainder(period)
     place = torch.minimum(place, period - place)
-    return torch.nn.functional.one_hot(place, size).permute(0, 2, 1).float()
+    return torch.nn.functional.one_hot(place, size).permute(0, 2, 1).float().to(device)
 
 
 def recolouring(views: Views, mean: Tensor) -> tuple[Tensor, Tensor]:
@@ -116,8 +118,7 @@ def recolouring(views: Views, mean: Tensor) -> tuple[Tensor, Tensor]:
 
     Contrast turns about `mean` (N,), a video's mean brightness, so that it is the same for all of its frames.
     """
-    luma = torch.tensor(LUMA, device=mean.device)
-    to_gray, same = luma.expand(3, 3), torch.eye(3, device=mean.device)
+    to_gray, same = _luma(mean.device).expand(3, 3), torch.eye(3, device=mean.device)
     saturation, gray = views.saturation[:, None, None], views.gray[:, None, None]
     colours = saturation * same + (1 - saturation) * to_gray
     colours = _turned(views.hue) @ colours
@@ -128,7 +129,7 @@ def recolouring(views: Views, mean: Tensor) -> tuple[Tensor, Tensor]:
 
 def _turned(hue: Tensor) -> Tensor:
     """A turn of the hue at constant luma: (N,) -> (N, 3, 3)."""
-    to_yiq, from_yiq = (matrix.to(hue.device) for matrix in _yiq())
+    to_yiq, from_yiq = _yiq(hue.device)
     angle = -2 * math.pi * hue
     zero, one = torch.zeros_like(angle), torch.ones_like(angle)
     cos, sin = angle.cos(), angle.sin()
@@ -137,13 +138,18 @@ def _turned(hue: Tensor) -> Tensor:
 
 
 @cache
-def _yiq() -> tuple[Tensor, Tensor]:
+def _yiq(device: torch.device) -> tuple[Tensor, Tensor]:
     """To luma and two axes of chroma, and back."""
     there = torch.tensor([LUMA, (0.596, -0.274, -0.322), (0.211, -0.523, 0.312)])
-    return there, torch.linalg.inv(there)
+    return there.to(device), torch.linalg.inv(there).to(device)
+
+
+@cache
+def _luma(device: torch.device) -> Tensor:
+    return torch.tensor(LUMA, device=device)
 
 
 def brightness_of(frames: Tensor) -> Tensor:
     """Mean luma of each video, from 0 to 1, of every tenth frame and fourth pixel: (V, M, H, W, 3) -> (V,)."""
     some = frames[:, ::10, ::4, ::4].float().mean((1, 2, 3)) / 255
-    return some @ torch.tensor(LUMA, device=frames.device)
+    return some @ _luma(frames.device)

@@ -98,8 +98,9 @@ class DiscoverConfig:
     loop: LoopConfig = field(default_factory=LoopConfig)
 
     def __post_init__(self) -> None:
-        for name in ("clip_length", "videos", "num_prototypes", "sinkhorn_iterations", "positive_window", "negatives"):
+        for name in ("clip_length", "videos", "sinkhorn_iterations", "positive_window", "negatives"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        require(self.num_prototypes >= 2, "num_prototypes", self.num_prototypes, "at least 2")
         for name in ("temperature", "sinkhorn_epsilon", "time_temperature"):
             require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
         for name in ("prototype_weight", "time_weight", "frozen_steps"):

@@ -35,12 +35,12 @@ def told(found: Mapping[str, float], names: Sequence[str], config: DiscoverConfi
     shared = f"; used evenly and by all alike: {found['shared_usage']:.0%}"
     lines = [f"prototypes used, of {config.num_prototypes}: {used}{shared if len(names) > 1 else ''}"]
     for name in names[1:]:
-        if f"recall_{name}" in found:
+        if found.get(f"recall_{name}") is not None:
             lines.append(
                 f"{name}: the {names[0]}'s same moment found within 0.5 s for {found[f'recall_{name}']:.1%} of clips "
                 f"(median error {found[f'time_error_{name}']:.2f} s)"
             )
-        if f"sub_task_{name}" in found:
+        if found.get(f"sub_task_{name}") is not None:
             lines.append(f"{name}: the same sub-task in another video for {found[f'sub_task_{name}']:.1%} of clips")
     return lines
 

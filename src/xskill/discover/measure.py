@@ -112,7 +112,7 @@ def measures(
 def usage(body: Encoded, prototypes: int) -> dict[str, float]:
     """How many prototypes an embodiment uses, and how evenly: the entropy of its usage over the largest possible."""
     share = _shares(body, prototypes)
-    entropy = -(share * share.clamp(min=1e-12).log()).sum().item() / math.log(max(2, prototypes))
+    entropy = max(0.0, -(share * share.clamp(min=1e-12).log()).sum().item() / math.log(prototypes))
     return {f"used_{body.name}": float((share > 0).sum()), f"evenness_{body.name}": entropy}
 
 
@@ -191,7 +191,8 @@ def retrieval(robot: Encoded, robot_truth: Truth, body: Encoded, truth: Truth, s
     second. Among those of all its other videos: the share on the way to the same sub-task.
     """
     mark = body.name if speed == 1 else f"{body.name}_x{speed:g}"
-    alike, found = body.skills @ robot.skills.T, {}
+    alike = body.skills @ robot.skills.T
+    found: dict[str, float] = {}
     same_name = np.array(body.videos)[:, None] == np.array(robot.videos)
     same = torch.from_numpy(same_name).to(alike.device)[body.video][:, robot.video]
     nearest = robot.frame[alike.masked_fill(~same, -torch.inf).argmax(1)].cpu().numpy()
@@ -202,7 +203,10 @@ def retrieval(robot: Encoded, robot_truth: Truth, body: Encoded, truth: Truth, s
         found = {f"time_error_{mark}": float(np.median(error)), f"recall_{mark}": float((error <= IN_TIME).mean())}
     elsewhere = alike.masked_fill(same, -torch.inf).argmax(1).cpu().numpy()
     mine, theirs = labels(body, truth, speed), labels(robot, robot_truth)[elsewhere]
-    return {**found, f"sub_task_{mark}": float((mine == theirs)[mine != ""].mean())}
+    judged = (mine != "") & (~same).any(1).cpu().numpy()  # on the way to something, and there are other videos
+    if judged.any():
+        found[f"sub_task_{mark}"] = float((mine == theirs)[judged].mean())
+    return found
 
 
 def _robots_frames(

@@ -14,11 +14,14 @@ class SkillPrototypes(nn.Module):
         self.weight = nn.Parameter(F.normalize(torch.randn(count, width), dim=-1))
 
     def forward(self, skills: Tensor, *, frozen: bool = False) -> Tensor:
-        """Skills (..., D) of any length to scores (..., K) in [-1, 1]; `frozen` prototypes get a gradient of zero."""
+        """Skills (..., D) of any length to scores (..., K), cosines; `frozen` prototypes get a gradient of zero.
+
+        They are of unit length after every update; their moving average is not, so it is made so here.
+        """
         weight = (
             self.weight.detach() + 0 * self.weight if frozen else self.weight
         )  # zero: several processes wait for it
-        return F.linear(F.normalize(skills, dim=-1), weight)
+        return F.linear(F.normalize(skills, dim=-1), F.normalize(weight, dim=-1))
 
     @torch.no_grad()
     def renormalise(self) -> None:

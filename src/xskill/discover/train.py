@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from xskill.data.episodes import uniform_frames
-from xskill.data.frames import FrameBank
+from xskill.data.frames import FrameBank, stores
 from xskill.discover.augment import VIEWS, Views, augment, draw_views
 from xskill.discover.config import DiscoverConfig
 from xskill.discover.encoder import SkillModel
 from xskill.discover.losses import Neighbours, draw_neighbours, swapped_prediction, time_contrast
 from xskill.discover.measure import HeldOut, measures
 from xskill.engine.loop import Batch, Step
-from xskill.engine.seeds import seed_everything
+from xskill.engine.seeds import generator, seed_everything
 from xskill.errors import DataError
 
 Ints = npt.NDArray[np.int64]
@@ -66,13 +66,20 @@ class DiscoverPhase:
     ) -> None:
         check(footage, config, warn)
         self._config, self._footage, self._warn = config, tuple(footage), functools.cache(warn)  # the same, once
-        self.frames = [videos.bank.on(device, videos.camera) for videos in footage]
+        self.frames = stores([(videos.bank, videos.camera) for videos in footage], device)
         self.held_out = [
             HeldOut(videos.bank, frames, videos.held_out) for videos, frames in zip(footage, self.frames, strict=True)
         ]
         seed_everything(seed, self.name, "weights")
         self._model = SkillModel(config, footage[0].bank.size)
         self.module: nn.Module = self._model
+        self._held: Tensor | None = None
+        self._pixels = self.pixels(config, device)
+
+    @staticmethod
+    def pixels(config: DiscoverConfig, device: torch.device) -> torch.dtype:
+        """The format of augmented pixels: half precision where the network's own is."""
+        return torch.float16 if device.type == "cuda" and config.loop.precision == "bf16" else torch.float32
 
     def batch(self, step: Step) -> Batch:
         """Videos of all embodiments, taking turns, so that every process gets as many of each."""
@@ -96,16 +103,22 @@ class DiscoverPhase:
         return {"ids": ids, "frames": index, "views": views, "positive": near, "negatives": far}
 
     def _drawn(self, footage: Footage, step: Step) -> Ints:
-        """Episodes (videos,) of one embodiment, drawn from a stream of its own; none twice while there are others."""
-        generator, count = step.generator(footage.name), self._config.videos
-        rounds = range(math.ceil(count / len(footage.train)))
-        order = torch.cat([torch.randperm(len(footage.train), generator=generator) for _ in rounds])
-        drawn: Ints = footage.train[order[:count].numpy()]
+        """Episodes (videos,) of one embodiment: each once in an epoch, in an order of its own, drawn from the seed."""
+        count = len(footage.train)
+        places = step.index * self._config.videos + np.arange(self._config.videos)
+        epochs = {int(epoch): self._order(footage, step.seed, int(epoch)) for epoch in np.unique(places // count)}
+        drawn: Ints = footage.train[[epochs[place // count][place % count] for place in places.tolist()]]
         return drawn
+
+    def _order(self, footage: Footage, seed: int, epoch: int) -> Ints:
+        order = torch.randperm(len(footage.train), generator=generator(seed, self.name, footage.name, epoch))
+        return order.numpy()
 
     def loss(self, module: nn.Module, batch: Batch, step: Step) -> tuple[Tensor, Mapping[str, Tensor]]:
         config = self._config
-        parts = self._losses(module, batch, frozen=step.index < config.frozen_steps, together=True)
+        frozen = step.index < config.frozen_steps
+        self._held = self._model.prototypes.weight.detach().clone() if frozen else None
+        parts = self._losses(module, batch, frozen=frozen, together=True)
         return config.prototype_weight * parts["prototype_loss"] + config.time_weight * parts["time_loss"], parts
 
     def _losses(self, module: nn.Module, batch: Batch, *, frozen: bool, together: bool) -> dict[str, Tensor]:
@@ -113,7 +126,7 @@ class DiscoverPhase:
         rows = {name: tensor.unflatten(0, (-1, bodies)).transpose(0, 1) for name, tensor in batch.items()}
         frames = torch.cat([store[index] for store, index in zip(self.frames, rows["frames"], strict=True)])
         views = Views(*rows["views"].flatten(0, 1).unbind(-1))
-        pictures = augment(frames, views, config.augment.blur_sigma[1])
+        pictures = augment(frames, views, config.augment.blur_sigma[1], self._pixels)
         scores = module(pictures.flatten(0, 1), frozen=frozen).unflatten(0, (VIEWS, bodies, -1))  # ... video, clip, K
         prototype, time = [], []
         for body in range(bodies):  # each is clustered alone, and so has to use every prototype
@@ -133,6 +146,9 @@ class DiscoverPhase:
         return {"prototype_loss": torch.stack(prototype).mean(), "time_loss": torch.stack(time).mean()}
 
     def updated(self) -> None:
+        if self._held is not None:  # weight decay moves what has no gradient, too
+            with torch.no_grad():
+                self._model.prototypes.weight.copy_(self._held)
         self._model.prototypes.renormalise()
 
     def evaluate(self, module: nn.Module) -> Mapping[str, float]:
@@ -148,7 +164,7 @@ class DiscoverPhase:
             self._warn("the prototype loss sits at log K: assignments are no better than guessed so far")
         for videos in self._footage:
             used = found[f"used_{videos.name}"]
-            if used < COLLAPSED * config.num_prototypes:
+            if used < max(2, COLLAPSED * config.num_prototypes):
                 self._warn(
                     f"the skills of '{videos.name}' have collapsed: "
                     f"{used:.0f} of {config.num_prototypes} prototypes are used"

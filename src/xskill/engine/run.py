@@ -16,8 +16,11 @@ from xskill.engine.folder import ASIDE, remove, sweep, to_bytes, write_file
 from xskill.errors import ConfigError, RunError
 
 CONFIG = "config.json"
+NOT_PHASES = ("seed", "data")
+"""Parts of a config that every phase depends on."""
 _LOCK = ".lock"
 _DONE = "done.json"
+_INPUTS = "inputs.json"
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,20 @@ class Run:
             return dict(done["result"]) if done["key"] == self._key(phase, inputs) else None
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
+
+    def begin(self, phase: str, inputs: Mapping[str, str]) -> None:
+        """Note what a phase is trained on. Raises `RunError` when it was begun on something else."""
+        path = self.folder / phase / _INPUTS
+        if (self.folder / phase / "checkpoints").exists() and path.exists():
+            before = json.loads(path.read_bytes())
+            changed = [name for name in {**before, **inputs} if before.get(name) != inputs.get(name)]
+            if changed:
+                raise RunError(
+                    f"phase '{phase}' in {self.folder} was begun on other data ({', '.join(changed)}); "
+                    "replace the run with --overwrite, or choose another --out"
+                )
+        path.parent.mkdir(exist_ok=True)
+        write_file(path, to_bytes(dict(inputs)))
 
     def finish(self, phase: str, inputs: Mapping[str, str], result: Mapping[str, Any]) -> None:
         """Note that a phase is complete, so that it is not run again while its config and inputs stay the same."""
@@ -68,7 +85,8 @@ def open_run(
         raise RunError(f"cannot make the run folder {folder}: {error.strerror}") from None
     with _held(folder):
         sweep(folder)
-        if content := _content(folder):  # looked at again: another process may have been here
+        content = _content(folder)  # looked at again: another process may have been here
+        if any(entry.name != CONFIG for entry in content):  # with a config alone, nothing has begun
             _require_run(folder)
             if overwrite:
                 for entry in content:
@@ -116,7 +134,9 @@ def read_config(path: Path) -> tuple[str, Mapping[str, Any]]:
 
 
 def _refuse_changes(run: Run, saved: Mapping[str, Any]) -> None:
-    begun = {name for name in run.config if not isinstance(run.config[name], Mapping) or (run.folder / name).exists()}
+    phases = {name for name in run.config if (run.folder / name).exists()}
+    # What is no phase, the seed and the data, has begun with the first of them.
+    begun = {name for name in run.config if name in phases or (phases and name in NOT_PHASES)}
     changed = {name: pair for name, pair in differences(saved, run.config).items() if name.split(".")[0] in begun}
     if changed:
         listed = ", ".join(f"{name} was {old!r}, now {new!r}" for name, (old, new) in changed.items())

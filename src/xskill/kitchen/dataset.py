@@ -16,6 +16,7 @@ from xskill.errors import ConfigError, DataError
 from xskill.kitchen.demos import Demonstration, read_demonstrations
 from xskill.kitchen.film import film_of, shoot_all
 from xskill.kitchen.render import RenderOptions
+from xskill.kitchen.scene import BODIES
 
 Ints = npt.NDArray[np.int64]
 
@@ -92,10 +93,13 @@ def prepare(
     read = read_demonstrations(config.demos)
     for problem in read.problems:
         say(f"passed over: {problem}")
+    parts = split(read.good, config.level, config.held_out)
+    if config.robot in BODIES and not BODIES[config.robot].arm:
+        raise ConfigError(f"'{config.robot}' has no arm to act with; data.robot must be franka")
     films = [film_of(body, read.good, config.speed) for body in (config.robot, *config.demonstrators)]
     for film in films:
         for name in film.left_out:
             say(f"{film.body}: passed over: {name} completes no sub-task")
     options = RenderOptions(height=config.size, width=config.size)
     banks = shoot_all(films, folder, options=options, workers=workers, progress=progress)
-    return KitchenData(tuple(banks), split(read.good, config.level, config.held_out))
+    return KitchenData(tuple(banks), parts)

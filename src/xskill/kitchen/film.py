@@ -154,6 +154,10 @@ def _rendered(film: Film, making: Making, todo: Sequence[int], stage: "Stage", w
         raise DataError(
             "a process that renders has died (out of memory?); start again to go on, with fewer --workers"
         ) from None
+    except BaseException:  # an unfinished episode costs nothing, a worker that is waited for may not come
+        for process in list(pool._processes.values()):
+            process.kill()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 

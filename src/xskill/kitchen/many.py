@@ -47,13 +47,14 @@ class Kitchens:
         require(count >= 1, "count", count, "at least 1")
         require(workers >= 1, "workers", workers, "at least 1")
         require(window >= 1, "window", window, "at least 1")
-        space: Any = KitchenEnv(**options).observation_space  # here, so that a wrong option is an error here
-        kinds = {name: (box.shape, box.dtype.str) for name, box in space.items()}
+        probe: Any = KitchenEnv(**options)  # here, so that a wrong option is an error here
+        kinds = {name: (box.shape, box.dtype.str) for name, box in probe.observation_space.items()}
+        self._action = probe.action_space.shape
         sizes = {name: count * window * int(np.prod(s)) * np.dtype(d).itemsize for name, (s, d) in kinds.items()}
         shared = {name: _SPAWN.RawArray(ctypes.c_uint8, size) for name, size in sizes.items()}
         self.observations = _views(shared, kinds, count, window)
         """Name -> (count, window, ...), the latest observation last; written in place."""
-        self.count = count
+        self.count, self._broken = count, False
         shares = [range(first, count, workers) for first in range(min(workers, count))]
         self._home = {index: worker for worker, mine in enumerate(shares) for index in mine}
         self._pipes: list[Connection] = []
@@ -77,6 +78,9 @@ class Kitchens:
 
         Of each chunk only what `observations` keeps is rendered.
         """
+        for index, chunk in actions.items():
+            if np.ndim(chunk) != 2 or np.shape(chunk)[1:] != self._action or not np.isfinite(chunk).all():
+                raise DataError(f"kitchen {index}: actions are rows of {self._action[0]} finite numbers, not {chunk}")
         return self._ask("step", actions)
 
     def undo(self, tasks: Mapping[int, str]) -> dict[int, Report]:
@@ -102,9 +106,12 @@ class Kitchens:
         parts: list[dict[int, Any]] = [{} for _ in self._pipes]
         for index, order in orders.items():
             parts[self._home[index]][index] = order
+        if self._broken:
+            raise DataError("an earlier call was cut short, so these kitchens cannot be trusted; make new ones")
         asked = [pipe for pipe, part in zip(self._pipes, parts, strict=True) if part]
         reports: dict[int, Report] = {}
         failure: XSkillError | None = None
+        self._broken = True  # until every answer is in: one left unread would be taken for the next call's
         try:
             for pipe, part in zip(self._pipes, parts, strict=True):
                 if part:
@@ -117,6 +124,7 @@ class Kitchens:
                     reports |= answer
         except (EOFError, ConnectionError):
             raise DataError("a process that simulates has died (out of memory?); try fewer workers") from None
+        self._broken = False
         if failure is not None:
             raise failure
         return {index: reports[index] for index in orders}
@@ -156,6 +164,8 @@ def _work(
             }
         except XSkillError as error:
             answer = error
+        except Exception as error:
+            answer = DataError(f"a kitchen could not be told to {what}: {type(error).__name__}: {error}")
         pipe.send(answer)
 
 
@@ -175,10 +185,10 @@ def _obeyed(kitchen: KitchenEnv, what: str, order: Any, index: int, views: Obser
         window = views["state"].shape[1]
         for left, action in zip(range(len(order) - 1, -1, -1), order, strict=True):
             kitchen.move(action)
-            if over():
-                break
-            if left < window:
+            if left < window or over():
                 for name, value in kitchen.observe().items():
                     views[name][index, :-1] = views[name][index, 1:].copy()
                     views[name][index, -1] = value
+            if over():
+                break
     return Report(kitchen.info(), over())

@@ -1,0 +1,130 @@
+"""The agent: a model and plans, knowing nothing of simulators or sockets. Evaluation, server and studio all use it."""
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from xskill.compose.plan import SkillPlan, plan_of
+from xskill.discover.encode import Video
+from xskill.engine.seeds import generator
+from xskill.errors import DataError
+from xskill.transfer.model import Model, load_model
+
+Observation = Mapping[str, npt.NDArray[np.generic]]
+"""`state` (S,) and an image (H, W, 3) uint8 for every camera of the model."""
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What an agent does next, and why."""
+
+    actions: npt.NDArray[np.float32]
+    """(steps, A), to be carried out one after the other before it is asked again."""
+    skill: npt.NDArray[np.float32]
+    """The skill it executes, (D,)."""
+    prototype: int
+    """The prototype nearest to it."""
+    attention: npt.NDArray[np.float32]
+    """How much it looked at each skill of the plan, (N,)."""
+    progress: float
+    """Where in the plan it believes to be, 0 to 1."""
+    seconds: float
+    """How long it took to decide."""
+
+
+class Agent:
+    """Follows one prompt at a time. `act_together` lets many decide in one forward pass."""
+
+    def __init__(self, model: Model, *, seed: int | str = 0) -> None:
+        """What is random in its actions is a function of `seed` and of how often it has acted."""
+        self.model, self._seed = model, seed
+        self.plan: SkillPlan | None = None
+        self._seen: deque[Observation] = deque(maxlen=model.transfer.policy.observe)
+        self._acted = 0
+
+    def prompt(self, video: Video, fps: float | None = None) -> SkillPlan:
+        """Watch a video of the task, and start over."""
+        self.plan = plan_of(self.model, video, fps)
+        self.reset()
+        return self.plan
+
+    def reset(self) -> None:
+        """Forget what was seen and done; the plan stays."""
+        self._seen.clear()
+        self._acted = 0
+
+    def see(self, observation: Observation) -> None:
+        """Take in an observation without acting on it: robots move while a chunk is carried out."""
+        self._seen.append(_checked(observation, self.model))
+
+    def act(self, observation: Observation) -> Decision:
+        """Take in an observation and decide what to do next."""
+        self.see(observation)
+        return act_together([self])[0]
+
+
+@torch.no_grad()
+def act_together(agents: Sequence[Agent]) -> list[Decision]:
+    """Decide for agents of one model at once, each from what it has seen last."""
+    began = time.perf_counter()
+    model = agents[0].model
+    device = model.skills.prototypes.weight.device
+    plans = [agent.plan for agent in agents]
+    if any(plan is None for plan in plans):
+        raise DataError("an agent needs a prompt before it can act")
+    if any(not agent._seen for agent in agents):
+        raise DataError("an agent needs an observation before it can act")
+    names = ("state", *model.body.cameras)
+    seen = {name: _stacked([_window(agent, name) for agent in agents]).to(device) for name in names}
+    tokens = torch.stack([plan.tokens for plan in plans if plan is not None])
+    found = model.network.aligner(seen[model.body.cameras[0]][:, -1], tokens)
+    draws = [generator("act", agent._seed, agent._acted) for agent in agents]
+    chunks = model.network.policy.act(seen, found.skill.float(), draws)
+    policy = model.transfer.policy
+    now = policy.observe - 1
+    actions = chunks[:, now : now + policy.execute].float().cpu().numpy()
+    prototypes = model.skills.prototypes(found.skill.float()).argmax(-1).tolist()
+    skills, attention = found.skill.float().cpu().numpy(), found.attention.cpu().numpy()
+    progress, seconds = found.progress.tolist(), time.perf_counter() - began
+    for agent in agents:
+        agent._acted += 1
+    return [
+        Decision(actions[i], skills[i], prototypes[i], attention[i], progress[i], seconds) for i in range(len(agents))
+    ]
+
+
+def load(folder: Path | str, device: str = "auto", *, seed: int | str = 0) -> Agent:
+    """An agent with the model in `folder`. Raises `CheckpointError`."""
+    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    return Agent(load_model(Path(folder), torch.device(chosen)), seed=seed)
+
+
+def _checked(observation: Observation, model: Model) -> Observation:
+    wanted = {"state": (len(model.body.states.half),)} | dict.fromkeys(model.body.cameras, (*model.body.size, 3))
+    for name, shape in wanted.items():
+        if name not in observation:
+            raise DataError(f"the observation has no '{name}'; this model needs {', '.join(wanted)}")
+        value = np.asarray(observation[name])
+        if value.shape != shape or (name != "state" and value.dtype != np.uint8) or not np.isfinite(value).all():
+            kind = "finite numbers" if name == "state" else "uint8"
+            raise DataError(f"'{name}' is {value.shape} {value.dtype}; this model needs {shape}, {kind}")
+    return {name: np.array(observation[name]) for name in wanted}
+
+
+def _window(agent: Agent, name: str) -> npt.NDArray[np.generic]:
+    """The latest observations (O, ...); the first one stands for those before it."""
+    seen = [observation[name] for observation in agent._seen]
+    missing = agent.model.transfer.policy.observe - len(seen)
+    return np.stack([seen[0]] * missing + seen)
+
+
+def _stacked(windows: Sequence[npt.NDArray[np.generic]]) -> Tensor:
+    stacked = torch.from_numpy(np.stack(windows))
+    return stacked if stacked.dtype == torch.uint8 else stacked.float()

@@ -1,0 +1,32 @@
+"""A prompt video as a plan: the skills it shows, in order (paper, "Compose" and Algorithm 3)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from xskill.discover.encode import Video, encode_video
+from xskill.transfer.alignment import resampled
+from xskill.transfer.model import Model
+
+
+@dataclass(frozen=True, eq=False)
+class SkillPlan:
+    """What a prompt asks for."""
+
+    tokens: Tensor
+    """Skills, evenly sampled from the video, (N, D)."""
+    frames: Tensor
+    """The video's frame that each token comes from, (N,)."""
+    prototypes: Tensor
+    """The nearest prototype of every frame of the video, (T,)."""
+
+
+@torch.no_grad()
+def plan_of(model: Model, video: Video, fps: float | None = None) -> SkillPlan:
+    """Identify the skills in a video of any body, length and size. `fps` is its frame rate, the robot's if unknown."""
+    rate = fps / model.fps if fps else 1.0
+    skills = encode_video(model.skills, video, model.discover, rate=rate)
+    frames = resampled(len(skills), model.tokens)
+    prototypes = model.skills.prototypes(skills).argmax(-1)
+    return SkillPlan(skills[frames.to(skills.device)], frames, prototypes.cpu())
