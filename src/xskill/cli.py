@@ -18,6 +18,7 @@ from xskill.engine.config import Device, Tracker, did_you_mean, from_json, to_js
 from xskill.engine.signals import leaving_at_once
 from xskill.errors import ConfigError, Interrupted, RunError, XSkillError
 from xskill.presets import PRESETS, Config
+from xskill.version import __version__
 
 Start = TypeVar("Start")
 
@@ -190,11 +191,11 @@ def _dispatch(args: Sequence[str]) -> None:
         width = max(map(len, COMMANDS))
         commands = "\n".join(f"  {name:{width}}  {about}" for name, (_, about) in COMMANDS.items())
         print(
-            f"xskill {xskill.__version__}: {xskill.__doc__}\n\nusage: xskill COMMAND [OPTIONS]\n\n{commands}\n\n"
+            f"xskill {__version__}: {xskill.__doc__}\n\nusage: xskill COMMAND [OPTIONS]\n\n{commands}\n\n"
             "`xskill COMMAND --help` explains a command; --debug shows where an error arose; --version is the version."
         )
     elif args[0] == "--version":
-        print(xskill.__version__)
+        print(__version__)
     elif args[0] in COMMANDS:
         COMMANDS[args[0]][0](args[1:])
     else:

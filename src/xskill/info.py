@@ -9,7 +9,7 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 
-import xskill
+from xskill.version import __version__
 
 PACKAGES = (
     "torch", "accelerate", "diffusers", "safetensors", "mujoco", "gymnasium", "gymnasium-robotics",
@@ -74,7 +74,7 @@ class Facts:
 def gather() -> Facts:
     """Look at this machine; draws a tiny picture to see whether rendering works, so it takes a few seconds."""
     return Facts(
-        xskill=xskill.__version__,
+        xskill=__version__,
         python=platform.python_version(),
         system=platform.platform(),
         packages={name: _version(name) for name in PACKAGES},

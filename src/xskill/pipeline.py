@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from accelerate import PartialState
 from rich.console import Console
 
-import xskill
 from xskill.data.frames import FrameStore
 from xskill.discover.encoder import SkillModel
 from xskill.discover.look import look, told
@@ -27,6 +26,7 @@ from xskill.presets import Config
 from xskill.transfer.label import labelled
 from xskill.transfer.model import Model, load_weights, save_model
 from xskill.transfer.train import TransferPhase
+from xskill.version import __version__
 
 if TYPE_CHECKING:
     from xskill.kitchen.dataset import KitchenData
@@ -148,7 +148,7 @@ class Training:
             fps, tokens = robot.episodes.fps, phase.tokens
             model = Model(self.config.discover, config, phase.body, tokens, fps, skills, network)
             made_from = {"banks": [bank.path.name for bank in kitchen.banks], "split": split.key}
-            save_model(model, folder, {"xskill": xskill.__version__, "seed": self.config.seed, **made_from})
+            save_model(model, folder, {"xskill": __version__, "seed": self.config.seed, **made_from})
             return {"parameters": sum(p.numel() for part in (skills, network) for p in part.parameters())}
 
         result = self._trained(phase, config.loop, {"labels": key, "split": split.key}, export)

@@ -11,13 +11,13 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-import xskill
 from xskill.engine.checkpoint import Checkpoints, Training
 from xskill.engine.config import LoopConfig, Tracker
 from xskill.engine.folder import to_bytes, without_nan, write_file
 from xskill.engine.log import Metrics, Progression, open_logs
 from xskill.engine.seeds import seed_everything
 from xskill.errors import CheckpointError, RunError
+from xskill.version import __version__
 
 if TYPE_CHECKING:
     from xskill.engine.loop import Phase
@@ -42,7 +42,7 @@ class Recorder:
     ) -> None:
         self._phase, self._training, self._checkpoints, self._config = phase, training, checkpoints, config
         self._seed, self._folder = seed, folder
-        versions = {"xskill": xskill.__version__, "python": platform.python_version(), "torch": torch.__version__}
+        versions = {"xskill": __version__, "python": platform.python_version(), "torch": torch.__version__}
         self._about = {"versions": versions, **about}
         self._stack = ExitStack()
         self._logs = open_logs(folder, trackers, start)

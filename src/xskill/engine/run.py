@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import xskill
 from xskill.engine.config import differences
 from xskill.engine.folder import ASIDE, remove, sweep, to_bytes, write_file
 from xskill.errors import ConfigError, RunError
+from xskill.version import __version__
 
 CONFIG = "config.json"
 NOT_PHASES = ("seed", "data")
@@ -97,7 +97,7 @@ def open_run(
                 raise RunError(
                     f"{folder} already holds a run; continue it with --resume or replace it with --overwrite"
                 )
-        write_file(folder / CONFIG, to_bytes({"xskill": xskill.__version__, "preset": preset, "config": run.config}))
+        write_file(folder / CONFIG, to_bytes({"xskill": __version__, "preset": preset, "config": run.config}))
         yield
 
 

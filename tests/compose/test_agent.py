@@ -1,0 +1,105 @@
+"""The agent: a prompt becomes a plan, observations become decisions, alone or together."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import xskill
+from tests.discover.made import SIZE, video
+from tests.discover.made import TINY as DISCOVER
+from xskill.compose.agent import Agent, act_together
+from xskill.discover.encoder import SkillModel
+from xskill.errors import CheckpointError, DataError
+from xskill.presets import PRESETS
+from xskill.transfer.model import Model, save_model
+from xskill.transfer.policy import Body
+from xskill.transfer.statistics import Range
+from xskill.transfer.train import TransferModel
+
+TRANSFER = PRESETS["debug"][1].transfer
+TOKENS = TRANSFER.aligner.tokens
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model with random weights."""
+    torch.manual_seed(0)
+    body = Body(("side",), (SIZE, SIZE), Range((0.0,) * 2, (1.0,) * 2), Range((0.0,) * 3, (1.0,) * 3), 32)
+    skills, network = SkillModel(DISCOVER, (SIZE, SIZE)).eval(), TransferModel(TRANSFER, body, TOKENS).eval()
+    save_model(Model(DISCOVER, TRANSFER, body, TOKENS, 10.0, skills, network), tmp_path / "model", {})
+    return tmp_path / "model"
+
+
+def seen(index: int) -> dict[str, np.ndarray]:
+    return {"state": np.full(2, index / 10), "side": video("robot", "a", 20)[index]}
+
+
+@pytest.mark.parametrize("length", [1, 5, 40])
+def test_a_prompt_of_any_length_becomes_a_plan(folder: Path, length: int) -> None:
+    agent = xskill.load(folder, "cpu")
+    plan = agent.prompt(video("person", "b", length).repeat(2, 1).repeat(3, 2))
+    assert plan.tokens.shape == (TOKENS, 32)
+    assert plan.frames[0] == 0
+    assert plan.frames[-1] == length - 1
+    assert plan.prototypes.shape == (length,)
+
+
+def test_a_decision_says_what_and_why(folder: Path) -> None:
+    agent = xskill.load(folder, "cpu")
+    agent.prompt(video("person", "b", 20))
+    decision = agent.act(seen(0))
+    assert decision.actions.shape == (TRANSFER.policy.execute, 3)
+    assert decision.skill.shape == (32,)
+    assert 0 <= decision.prototype < DISCOVER.num_prototypes
+    assert decision.attention.shape == (TOKENS,)
+    assert 0 <= decision.progress <= 1
+    assert decision.seconds > 0
+
+
+def test_what_it_does_follows_from_seed_prompt_and_what_it_saw(folder: Path) -> None:
+    def lived(seed: int, *moments: int) -> np.ndarray:
+        agent = xskill.load(folder, "cpu", seed=seed)
+        agent.prompt(video("person", "b", 20))
+        for moment in moments[:-1]:
+            agent.see(seen(moment))
+        return agent.act(seen(moments[-1])).actions
+
+    assert np.array_equal(lived(0, 1, 2), lived(0, 1, 2))
+    assert np.array_equal(lived(0, 5, 1, 2), lived(0, 1, 2))  # two observations are remembered
+    assert not np.array_equal(lived(0, 1, 2), lived(1, 1, 2))
+    assert not np.array_equal(lived(0, 1, 2), lived(0, 0, 2))
+    assert np.array_equal(lived(0, 2), lived(0, 2, 2))  # the first stands for those before it
+
+
+def test_many_agents_decide_as_if_alone(folder: Path) -> None:
+    model = xskill.load(folder, "cpu").model
+    together, alone = ([Agent(model, seed=seed) for seed in range(4)] for _ in range(2))
+    for agents in (together, alone):
+        for index, agent in enumerate(agents):
+            agent.prompt(video("person", "abcd"[index], 20 + index))
+            agent.see(seen(index))
+    for one, agent in zip(act_together(together), alone, strict=True):
+        other = act_together([agent])[0]
+        assert one.actions == pytest.approx(other.actions, abs=1e-5)
+        assert one.progress == pytest.approx(other.progress, abs=1e-5)
+
+
+def test_what_an_agent_cannot_use_is_one_sentence(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError):
+        xskill.load(tmp_path / "nothing")
+    agent = xskill.load(folder, "cpu")
+    with pytest.raises(DataError, match="needs a prompt"):
+        agent.act(seen(0))
+    agent.prompt(video("person", "b", 20))
+    for changes, answer in [
+        ({"side": None}, "has no 'side'; this model needs state, side"),
+        ({"state": np.zeros(3)}, r"'state' is \(3,\) float64; this model needs \(2,\)"),
+        ({"state": np.array([0, np.nan])}, "finite numbers"),
+        ({"side": np.zeros((8, 8, 3), np.uint8)}, r"'side' is \(8, 8, 3\)"),
+        ({"side": np.zeros((SIZE, SIZE, 3))}, "uint8"),
+    ]:
+        wrong = {name: value for name, value in {**seen(0), **changes}.items() if value is not None}
+        with pytest.raises(DataError, match=answer):
+            agent.act(wrong)
