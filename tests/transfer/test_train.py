@@ -19,6 +19,8 @@ from xskill.errors import CheckpointError, DataError
 from xskill.presets import PRESETS
 from xskill.transfer.label import labelled
 from xskill.transfer.model import Model, load_model, save_model
+from xskill.transfer.policy import Body
+from xskill.transfer.statistics import Range
 from xskill.transfer.train import TransferModel, TransferPhase, shifted, warped
 
 CPU = torch.device("cpu")
@@ -182,3 +184,13 @@ def test_what_cannot_be_learned_from_is_one_sentence(tmp_path: Path) -> None:
     large = robot_bank(tmp_path, SIZE + 4)
     with pytest.raises(DataError, match="has frames of 20x20; the skill encoder was trained on 16x16"):
         labelled(SkillModel(DISCOVER, (SIZE, SIZE)), large, large.on(CPU, "side"), DISCOVER, tmp_path)
+
+
+def test_the_kitchens_model_is_small_enough_to_ship() -> None:
+    config = PRESETS["kitchen"][1]
+    size, joints = (config.data.size, config.data.size), Range((0.0,) * 9, (1.0,) * 9)
+    body = Body(("side",), size, joints, joints, config.discover.encoder.width)
+    parts = SkillModel(config.discover, size), TransferModel(config.transfer, body, config.transfer.aligner.tokens)
+    counts = [sum(parameter.numel() for parameter in part.parameters()) for part in parts]
+    assert sum(counts) <= 9.5e6
+    assert 2 * max(counts) < 15e6  # bytes of the larger file
