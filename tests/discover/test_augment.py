@@ -46,10 +46,21 @@ def test_colours_are_changed_as_kornia_does() -> None:
     assert torch.allclose(recoloured(images, saturation=0.6), saturation, atol=2e-3)
     gray = kornia.color.rgb_to_grayscale(images).expand(-1, 3, -1, -1)
     assert torch.allclose(recoloured(images, gray=1.0), gray, atol=1e-5)
-    # Theirs turns the hue of HSV, ours that of YIQ at constant luma: the same direction, and nearly as far.
+    # Theirs turns the hue of HSV, ours that of YIQ at constant luma: the same direction.
     theirs, ours = enhance.adjust_hue(images, 2 * torch.pi * 0.03), recoloured(images, hue=0.03)
     alike = torch.nn.functional.cosine_similarity((theirs - images).flatten(1), (ours - images).flatten(1))
     assert alike.min() > 0.5
+
+
+def test_the_hue_is_turned_by_so_much_and_luma_and_chroma_stay() -> None:
+    images = pictures()
+    yiq = torch.tensor([(0.299, 0.587, 0.114), (0.596, -0.274, -0.322), (0.211, -0.523, 0.312)])
+    before, after = (torch.einsum("ij,njhw->nihw", yiq, i) for i in (images, recoloured(images, hue=0.1)))
+    assert torch.allclose(before[:, 0], after[:, 0], atol=1e-5)
+    chroma = [torch.complex(part[:, 1].contiguous(), part[:, 2].contiguous()) for part in (before, after)]
+    turn = chroma[1] / chroma[0]
+    assert turn.abs().numpy() == pytest.approx(1, abs=1e-3)
+    assert turn.angle().numpy() == pytest.approx(-2 * torch.pi * 0.1, abs=1e-3)
 
 
 def test_gray_stays_gray_whatever_the_hue() -> None:
