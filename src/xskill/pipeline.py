@@ -12,8 +12,8 @@ from rich.console import Console
 from xskill.data.frames import FrameStore
 from xskill.discover.encoder import SkillModel
 from xskill.discover.look import look, told
-from xskill.discover.model import load_skills
 from xskill.discover.train import DiscoverPhase, Footage
+from xskill.engine.checkpoint import load_pretrained
 from xskill.engine.config import Device, LoopConfig, Tracker, from_json, to_json
 from xskill.engine.distributed import agreed, processes, wait_for_everyone
 from xskill.engine.folder import check_folder, whole, without_nan
@@ -21,10 +21,10 @@ from xskill.engine.log import Bars, check_trackers
 from xskill.engine.loop import Phase, train
 from xskill.engine.run import Run, open_run
 from xskill.engine.signals import StopOnSignal
-from xskill.errors import CheckpointError, ConfigError, Interrupted, RunError
+from xskill.errors import CheckpointError, ConfigError, Interrupted, RunError, XSkillError
 from xskill.presets import Config
 from xskill.transfer.label import labelled
-from xskill.transfer.model import Model, load_weights, save_model
+from xskill.transfer.model import Model, save_model
 from xskill.transfer.train import TransferPhase
 from xskill.version import __version__
 
@@ -61,14 +61,8 @@ def run(preset: str, config: Config, where: Where, *, only_discover: bool = Fals
     opened = Run(where.folder, to_json(config))
     with ExitStack() as stack:
         stop = stack.enter_context(StopOnSignal(quiet=not place.is_main_process))
-        failure = None
-        if place.is_main_process:
-            try:
-                stack.enter_context(open_run(opened, preset, _understood, where.resume, where.overwrite))
-            except (ConfigError, RunError, CheckpointError) as error:
-                failure = error
-        if agreed(failure is not None, place.device):
-            raise failure or RunError("the main process could not open the run folder")
+        opening = open_run(opened, preset, _understood, where.resume, where.overwrite)
+        _first_alone(place, lambda: stack.enter_context(opening))
         training = Training(opened, config, where, place, console, stop)
         try:
             with stop.not_yet():
@@ -81,6 +75,18 @@ def run(preset: str, config: Config, where: Where, *, only_discover: bool = Fals
         except KeyboardInterrupt:
             raise Interrupted(f"interrupted at once; go on with: {where.again}") from None
     place.destroy_process_group()
+
+
+def _first_alone(place: PartialState, work: Callable[[], object]) -> None:
+    """Let the first process do something for all; where it fails, all of them stop."""
+    failure = None
+    if place.is_main_process:
+        try:
+            work()
+        except XSkillError as error:
+            failure = error
+    if agreed(failure is not None, place.device):
+        raise failure or RunError("the first process could not go on")
 
 
 def _understood(saved: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -120,7 +126,9 @@ class Training:
         phase = DiscoverPhase(config, footage, self.config.seed, self.place.device, self._warn)
 
         def loaded(checkpoint: Path) -> SkillModel:
-            return load_skills(checkpoint, config, kitchen.banks[0].size, self.place.device)
+            model = SkillModel(config, kitchen.banks[0].size)
+            load_pretrained(checkpoint, model)
+            return model.to(self.place.device).eval()
 
         folder = self.run.folder / phase.name
 
@@ -144,12 +152,12 @@ class Training:
         folder = self.run.folder / "model"
 
         def export(best: Path) -> dict[str, Any]:
-            network = load_weights(phase.module, best)
+            load_pretrained(best, phase.network)
             fps, tokens = robot.episodes.fps, phase.tokens
-            model = Model(self.config.discover, config, phase.body, tokens, fps, skills, network)
+            model = Model(self.config.discover, config, phase.body, tokens, fps, skills, phase.network.eval())
             made_from = {"banks": [bank.path.name for bank in kitchen.banks], "split": split.key}
             save_model(model, folder, {"xskill": __version__, "seed": self.config.seed, **made_from})
-            return {"parameters": sum(p.numel() for part in (skills, network) for p in part.parameters())}
+            return {"parameters": sum(p.numel() for part in (skills, phase.network) for p in part.parameters())}
 
         result = self._trained(phase, config.loop, {"labels": key, "split": split.key}, export)
         if self.place.is_main_process and not whole(folder):
@@ -171,14 +179,7 @@ class Training:
             weights = self.run.folder / result["checkpoint"] / "pretrained"
             self.console.print(f"{name}: trained with this config already, not run again; weights in {weights}")
             return result
-        failure = None
-        if self.place.is_main_process:
-            try:
-                self.run.begin(name, inputs)
-            except RunError as error:
-                failure = error
-        if agreed(failure is not None, self.place.device):
-            raise failure or RunError(f"phase '{name}' was begun on other data")
+        _first_alone(self.place, lambda: self.run.begin(name, inputs))
         best = train(
             phase, loop,
             seed=self.config.seed, folder=self.run.folder / name, device=self.where.device,

@@ -13,9 +13,8 @@ from tests.discover.made import TINY, bank
 from xskill.discover.config import DiscoverConfig
 from xskill.discover.encoder import SkillModel
 from xskill.discover.look import look, told
-from xskill.discover.model import load_skills
 from xskill.discover.train import DiscoverPhase, Footage
-from xskill.engine.checkpoint import Checkpoint
+from xskill.engine.checkpoint import Checkpoint, load_pretrained
 from xskill.engine.config import LoopConfig
 from xskill.engine.loop import Step, train
 from xskill.errors import CheckpointError, ConfigError, DataError
@@ -123,14 +122,15 @@ def test_it_learns_that_the_same_motion_is_the_same_skill(tmp_path: Path) -> Non
 def test_a_model_is_read_back_and_looked_at(tmp_path: Path) -> None:
     made = phase(tmp_path)
     best = trained(made, TINY, tmp_path / "run")
-    model = load_skills(best.path, TINY, (16, 16), CPU)
+    model = SkillModel(TINY, (16, 16)).eval()
+    load_pretrained(best.path, model)
     found = look(model, made.held_out, TINY, tmp_path)
     assert found["shared_usage"] == pytest.approx(best.metrics["shared_usage"])
     assert {"recall_person_x1.3", "recall_person_x1.5", "recall_person_x2"} <= set(found)
     assert (tmp_path / "embedding.png").stat().st_size > 5000
     assert (tmp_path / "prototypes.png").stat().st_size > 2000
-    with pytest.raises(CheckpointError, match="holds no skill model of this config"):
-        load_skills(best.path, replace(TINY, num_prototypes=9), (16, 16), CPU)
+    with pytest.raises(CheckpointError, match="does not fit this network"):
+        load_pretrained(best.path, SkillModel(replace(TINY, num_prototypes=9), (16, 16)))
 
 
 def test_what_cannot_be_learned_from_is_refused(tmp_path: Path) -> None:

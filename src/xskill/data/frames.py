@@ -197,10 +197,11 @@ def room(device: "torch.device") -> int:
     return torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else 0
 
 
-def stores(wanted: Sequence[tuple[FrameBank, str]], device: "torch.device") -> list["FrameStore"]:
-    """The frames of several banks and cameras, whole on the device as long as there is room for all before them."""
+def stores(banks: Sequence[FrameBank], device: "torch.device") -> list["FrameStore"]:
+    """What the first camera of several banks saw, whole on the device as long as there is room."""
     left, found = room(device), []
-    for bank, camera in wanted:
+    for bank in banks:
+        camera = bank.cameras[0]
         found.append(bank.on(device, camera, limit=left))
         left -= bank.frames(camera).nbytes if isinstance(found[-1], ResidentFrames) else 0
     return found

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from xskill.discover.config import DiscoverConfig, EncoderConfig
 from xskill.discover.prototypes import SkillPrototypes
@@ -19,7 +20,7 @@ class SkillEncoder(nn.Module):
         for before, after, kernel in zip((3, *config.channels), config.channels, KERNELS, strict=False):
             layers += [nn.Conv2d(before, after, *kernel), nn.ReLU()]
         self.cnn = nn.Sequential(*layers, nn.Flatten())
-        self.cnn.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # the order in which frames lie
+        convert_conv2d_weight_memory_format(self.cnn, torch.channels_last)  # the order in which frames lie
         with torch.no_grad():
             flat = self.cnn(torch.zeros(1, 3, *size)).shape[1]
         self.mlp = nn.Sequential(nn.Linear(flat, config.width), nn.ReLU(), nn.Linear(config.width, config.width))

@@ -37,7 +37,6 @@ class Footage:
     bank: FrameBank
     train: Ints
     held_out: Ints
-    camera: str = "side"
 
     def __post_init__(self) -> None:
         if not len(self.train):
@@ -66,7 +65,7 @@ class DiscoverPhase:
     ) -> None:
         check(footage, config, warn)
         self._config, self._footage, self._warn = config, tuple(footage), functools.cache(warn)  # the same, once
-        self.frames = stores([(videos.bank, videos.camera) for videos in footage], device)
+        self.frames = stores([videos.bank for videos in footage], device)
         self.held_out = [
             HeldOut(videos.bank, frames, videos.held_out) for videos, frames in zip(footage, self.frames, strict=True)
         ]

@@ -111,6 +111,14 @@ class Checkpoints:
         return problems
 
 
+def load_pretrained(path: Path, module: nn.Module) -> None:
+    """Put the weights to use of the checkpoint at `path` into a network. Raises `CheckpointError`."""
+    try:
+        module.load_state_dict(safetensors.torch.load_file(path / PRETRAINED))
+    except (OSError, RuntimeError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"{path} does not fit this network: {error}") from error
+
+
 def restore(path: Path, training: Training) -> None:
     """Put the weights, moving average and optimizer of the checkpoint at `path` into `training`."""
     try:

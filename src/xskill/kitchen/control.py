@@ -52,11 +52,17 @@ class PoseControl:
                 break
             mujoco.mj_jacSite(self._model, self._try, position_jacobian, rotation_jacobian, self._site)
             jacobian = np.concatenate([position_jacobian[:, :ARM], rotation_jacobian[:, :ARM]])
-            change = jacobian.T @ np.linalg.solve(jacobian @ jacobian.T + DAMPING**2 * np.eye(6), error)
+            change = damped_step(jacobian, error)
             self._try.qpos[:ARM] = np.clip(self._try.qpos[:ARM] + change, self._low, self._high)
         droop = data.qfrc_bias[:ARM] / self._model.actuator_gainprm[:ARM, 0]
         fingers = CLOSED if action[7] >= 0 else OPEN
         return np.concatenate([self._try.qpos[:ARM] + droop, [fingers, fingers]])
+
+
+def damped_step(jacobian: Floats, error: Floats) -> Floats:
+    """The change of joints (J,) that lessens an error (E,) by damped least squares, given its Jacobian (E, J)."""
+    step: Floats = jacobian.T @ np.linalg.solve(jacobian @ jacobian.T + DAMPING**2 * np.eye(len(error)), error)
+    return step
 
 
 def _rotation_between(now: Floats, goal: Floats) -> Floats:

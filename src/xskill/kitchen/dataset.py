@@ -98,8 +98,8 @@ def prepare(
         raise ConfigError(f"'{config.robot}' has no arm to act with; data.robot must be franka")
     films = [film_of(body, read.good, config.speed) for body in (config.robot, *config.demonstrators)]
     for film in films:
-        for name in film.left_out:
-            say(f"{film.body}: passed over: {name} completes no sub-task")
+        for remark in film.remarks():
+            say(remark)
     options = RenderOptions(height=config.size, width=config.size)
     banks = shoot_all(films, folder, options=options, workers=workers, progress=progress)
     return KitchenData(tuple(banks), parts)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -47,6 +46,10 @@ class Film:
     """The sub-tasks done, in order, an episode."""
     left_out: tuple[str, ...] = ()
     """Demonstrations this body could not repeat: they complete no sub-task."""
+
+    def remarks(self) -> list[str]:
+        """A sentence for each demonstration left out."""
+        return [f"{self.body}: passed over: {name} completes no sub-task" for name in self.left_out]
 
     def episode(self, index: int) -> tuple[Floats, Floats | None]:
         """States and hands of one episode."""
@@ -90,17 +93,12 @@ def shoot_all(
     workers: int = 1,
     progress: Callable[[str, int, int], None] = lambda body, added, total: None,
 ) -> list[FrameBank]:
-    """Render films into banks FOLDER/BODY/KEY, or open those that are there; `progress` is told body, frames, total."""
-    banks = []
+    """Render films into banks FOLDER/BODY/KEY, or open those that are there, as `shoot` does."""
     with Stage(options) as stage:
-        for film in films:
-            advance = partial(_advance, progress, film.body, sum(map(len, film.qpos)))
-            banks.append(shoot(film, folder / film.body, stage, cameras=cameras, workers=workers, progress=advance))
-    return banks
-
-
-def _advance(progress: Callable[[str, int, int], None], body: str, total: int, added: int) -> None:
-    progress(body, added, total)
+        return [
+            shoot(film, folder / film.body, stage, cameras=cameras, workers=workers, progress=progress)
+            for film in films
+        ]
 
 
 def shoot(
@@ -110,12 +108,12 @@ def shoot(
     *,
     cameras: Sequence[str] = ("side",),
     workers: int = 1,
-    progress: Callable[[int], None] = lambda frames: None,
+    progress: Callable[[str, int, int], None] = lambda body, added, total: None,
 ) -> FrameBank:
     """Render a film into a bank under `folder`, or open the one that is there; the result is the same to the pixel.
 
-    `progress` is told how many frames were added. Beside the bank, `<key>.ground-truth.json` says which sub-task was
-    completed when: for evaluation only, nothing that trains may read it.
+    `progress` is told body, frames added and frames in all. Beside the bank, `<key>.ground-truth.json` says which
+    sub-task was completed when: for evaluation only, nothing that trains may read it.
     """
     require(workers >= 1, "workers", workers, "at least 1")
     lengths = np.array([len(states) for states in film.qpos])
@@ -128,9 +126,10 @@ def shoot(
     plan = BankPlan(episodes, tuple(cameras), stage.options.height, stage.options.width, source)
 
     def fill(making: Making, todo: Sequence[int]) -> Iterator[int]:
-        progress(int(lengths.sum() - lengths[list(todo)].sum()))
+        total = int(lengths.sum())
+        progress(film.body, total - int(lengths[list(todo)].sum()), total)
         for episode in _rendered(film, making, todo, stage, workers):
-            progress(int(lengths[episode]))
+            progress(film.body, int(lengths[episode]), total)
             yield episode
 
     bank = make_bank(folder, plan, fill)

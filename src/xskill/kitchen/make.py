@@ -22,7 +22,8 @@ class MakeKitchen:
     """
 
     demos: str
-    """Recorded demonstrations: a folder of .mjl files, one such file, their zip, a packed .npz, or minari:ID."""
+    """Recorded demonstrations: a folder of .mjl files, one such file, their zip, a packed .npz, minari:ID, or puppets:N
+    for N made-up ones."""
     out: Path
     """Folder for the banks: OUT/BODY/KEY."""
     bodies: tuple[str, ...] = ("franka", "sphere")
@@ -63,8 +64,8 @@ def make(options: MakeKitchen) -> None:
         if options.video:
             _write_videos(bank, bank.path.parent / "videos")
         console.print(f"{film.body}: {len(film.names)} episodes, {bank.episodes.frames} frames in {bank.path}")
-        for name in film.left_out:
-            console.print(f"{film.body}: passed over: {name} completes no sub-task", style="yellow")
+        for remark in film.remarks():
+            console.print(remark, style="yellow")
         if film.left_out:
             console.print(f"{film.body}: {len(film.left_out)} demonstrations passed over", style="yellow")
     for problem in read.problems:

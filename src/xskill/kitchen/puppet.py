@@ -12,14 +12,13 @@ import numpy.typing as npt
 
 from xskill.engine.seeds import numpy_generator
 from xskill.kitchen.animate import IN_FRONT, animate, stage
+from xskill.kitchen.control import ARM, damped_step
 from xskill.kitchen.demos import Demonstration
 from xskill.kitchen.env import HOME, ROBOT_JOINTS
 from xskill.kitchen.tasks import TASKS
 
 Floats = npt.NDArray[np.float64]
 
-ARM = 7
-DAMPING = 0.1
 ITERATIONS = 20
 TASKS_EACH = 4
 
@@ -59,8 +58,7 @@ class _Led:
             if np.abs(error).max() < 1e-3:
                 break
             mujoco.mj_jacSite(self._model, self._data, jacobian, None, self._site)
-            arm = jacobian[:, :ARM]
-            change = arm.T @ np.linalg.solve(arm @ arm.T + DAMPING**2 * np.eye(3), error)
+            change = damped_step(jacobian[:, :ARM], error)
             self._data.qpos[:ARM] = np.clip(self._data.qpos[:ARM] + change, self._low, self._high)
         found: Floats = self._data.qpos[:ROBOT_JOINTS].copy()
         return found

@@ -20,7 +20,6 @@ from torch import nn
 
 from xskill.discover.config import DiscoverConfig
 from xskill.discover.encoder import SkillModel
-from xskill.engine.checkpoint import PRETRAINED
 from xskill.engine.config import from_json, to_json
 from xskill.engine.folder import check_folder, to_bytes, write_folder
 from xskill.errors import CheckpointError, ConfigError, DataError
@@ -84,16 +83,6 @@ def load_model(folder: Path, device: torch.device) -> Model:
     except (ConfigError, DataError) as error:
         raise CheckpointError(f"{folder} is not a model this version can read: {error}") from error
     return Model(discover, transfer, body, tokens, fps, skills.to(device).eval(), network.to(device).eval())
-
-
-def load_weights(module: nn.Module, checkpoint: Path) -> TransferModel:
-    """The network under training, with the weights of one of its checkpoints. Raises `CheckpointError`."""
-    assert isinstance(module, TransferModel)
-    try:
-        module.load_state_dict(safetensors.torch.load_file(checkpoint / PRETRAINED))
-    except (OSError, RuntimeError, safetensors.SafetensorError) as error:
-        raise CheckpointError(f"{checkpoint} does not fit this network: {error}") from error
-    return module.eval()
 
 
 def _packed(module: nn.Module) -> bytes:

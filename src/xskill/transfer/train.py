@@ -81,7 +81,8 @@ class TransferPhase:
         self.body = Body(bank.cameras, bank.size, *ranges, skills.shape[1])
         self.tokens = config.aligner.tokens or max(1, round(float(episodes.lengths[train].mean()) / 2))
         seed_everything(seed, self.name, "weights")
-        self.module: nn.Module = TransferModel(config, self.body, self.tokens)
+        self.network = TransferModel(config, self.body, self.tokens)
+        self.module: nn.Module = self.network
 
     def _spans(self, episodes: Ints) -> list[tuple[int, int]]:
         pairs = zip(self._episodes.starts[episodes], self._episodes.lengths[episodes], strict=True)
