@@ -1,9 +1,11 @@
 """The aligner: resampling, attention, and that it finds its place in a plan."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from xskill.transfer.alignment import Alignment, SkillAligner, resampled
+from xskill.transfer.alignment import Alignment, PlanTracker, SkillAligner, aligner_of, resampled
 from xskill.transfer.config import AlignerConfig
 
 TINY = AlignerConfig(vision="small", vision_width=16, layers=2, heads=2, feedforward=32)
@@ -35,30 +37,78 @@ def test_attention_is_a_share_of_the_plan() -> None:
     assert Alignment(found.skill, torch.eye(10)[[0, 9, 0]]).progress.tolist() == pytest.approx([0, 1, 0])
 
 
-def test_a_dropped_token_is_not_seen() -> None:
+@pytest.mark.parametrize("kind", ["transformer", "tracker"])
+def test_a_hidden_token_is_not_seen_in_training(kind: str) -> None:
     torch.manual_seed(0)
-    aligner = SkillAligner(TINY, 4, 8, (16, 16)).eval()
+    aligner = aligner_of(replace(TINY, kind=kind), 4, 8, (16, 16), 1.0)
     image, plan = torch.zeros(1, 16, 16, 3, dtype=torch.uint8), torch.randn(1, 4, 8)
     other = plan.clone()
-    other[:, 2] *= -2
-    dropped = torch.tensor([[False, False, True, False]])
-    assert torch.allclose(aligner(image, plan, dropped).skill, aligner(image, other, dropped).skill)
-    assert not torch.allclose(aligner(image, plan).skill, aligner(image, other).skill, atol=1e-6)
+    other[:, 2] = -2 * other[:, 2]
+    truth = torch.randn(1, 8), torch.tensor([[-1.0, 0, 1, 2]])
+    nothing, third = torch.zeros(1, 4, dtype=torch.bool), torch.tensor([[False, False, True, False]])
+    assert torch.allclose(aligner.loss(image, plan, third, *truth), aligner.loss(image, other, third, *truth))
+    assert not torch.allclose(aligner.loss(image, plan, nothing, *truth), aligner.loss(image, other, nothing, *truth))
+
+
+def tracker(tokens: int = 20, pace: float = 2.0, **changes: float) -> PlanTracker:
+    config = replace(TINY, kind="tracker", neighbours=1, **changes)
+    return PlanTracker(config, tokens, 8, (16, 16), pace)
+
+
+def test_belief_stays_or_moves_on_seldom_back_and_hardly_ever_leaps() -> None:
+    made = tracker(step_back=0.02, leap=0.001)
+    at = torch.eye(20)[[0, 10, 18, 19]]
+    moved = made.moved(at)
+    assert moved.sum(1).numpy() == pytest.approx(1, abs=0.02)
+    for row, place in enumerate([0, 10, 18, 19]):
+        ahead = moved[row, place : place + 5]  # twice the pace
+        assert ahead.sum() > 0.95
+        if place + 5 < 20:
+            assert ahead.numpy() == pytest.approx(float(ahead[0]), rel=0.05)
+            assert moved[row, place + 5 :].max() < 1e-4
+        assert (moved[row, :place] > 5e-4).all()
+        assert moved[row, :place].sum() < 0.03
+    assert moved[2, 19] > 3 * moved[2, 18]  # what would run past the end is there
+
+
+def test_a_tracker_neither_leaps_over_what_is_unfinished_nor_loses_its_place() -> None:
+    """Two moments of the plan look alike; what was believed before tells which of them it is."""
+    made = tracker(trust=1.0)
+    fit = torch.full((1, 20), -10.0)
+    fit[0, [3, 15]] = torch.tensor([0.0, 1.0])  # the later one fits even better
+    made._fit = lambda images, plan: fit  # type: ignore[method-assign]
+    plan = torch.randn(1, 20, 8)
+    image = torch.zeros(1, 16, 16, 3, dtype=torch.uint8)
+    assert torch.equal(made(image, plan).skill[0], plan[0, 15])  # nothing known of the past
+    before = made.beginning(1)
+    for _ in range(10):
+        found = made(image, plan, before)
+        assert torch.equal(found.skill[0], plan[0, 3])
+        before = found.attention
+    fit[0, [3, 15]] = -10
+    fit[0, 4] = 0  # the scene moves on, and so does it
+    assert torch.equal(made(image, plan, before).skill[0], plan[0, 4])
+    undone = torch.eye(20)[[17]]
+    for _ in range(3):  # what was done is seen undone
+        found = made(image, plan, undone)
+        undone = found.attention
+    assert torch.equal(found.skill[0], plan[0, 4])
 
 
 @pytest.mark.slow
-def test_it_learns_where_in_the_plan_the_scene_is() -> None:
+@pytest.mark.parametrize("kind", ["transformer", "tracker"])
+def test_it_learns_where_in_the_plan_the_scene_is(kind: str) -> None:
     torch.manual_seed(0)
     tokens, frames = 10, torch.zeros(10, 16, 16, 3, dtype=torch.uint8)
     for place in range(tokens):
         frames[place, :, place : place + 5] = 255  # a bar that moves along
     plans = torch.nn.functional.normalize(torch.randn(2, tokens, 16), dim=-1) * 4
-    aligner = SkillAligner(TINY, tokens, 16, (16, 16))
+    aligner = aligner_of(replace(TINY, kind=kind), tokens, 16, (16, 16), 1.0)
+    nothing, places = torch.zeros(32, tokens, dtype=torch.bool), torch.arange(tokens)
     optimizer = torch.optim.AdamW(aligner.parameters(), lr=2e-3)
     for _ in range(500):
         plan, place = torch.randint(2, (32,)), torch.randint(tokens, (32,))
-        found = aligner(frames[place], plans[plan])
-        loss = (found.skill - plans[plan, place]).square().mean()
+        loss = aligner.loss(frames[place], plans[plan], nothing, plans[plan, place], places - place[:, None].float())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -66,3 +116,5 @@ def test_it_learns_where_in_the_plan_the_scene_is() -> None:
         found = aligner(frames, plans[:1].expand(tokens, -1, -1))
     nearest = torch.cdist(found.skill, plans[0]).argmin(1)
     assert nearest.tolist() == list(range(tokens))
+    if kind == "tracker":
+        assert found.attention.argmax(1).tolist() == list(range(tokens))

@@ -21,7 +21,7 @@ from xskill.transfer.label import labelled
 from xskill.transfer.model import Model, load_model, save_model
 from xskill.transfer.policy import Body
 from xskill.transfer.statistics import Range
-from xskill.transfer.train import TransferModel, TransferPhase, shifted, warped
+from xskill.transfer.train import TransferModel, TransferPhase, shifted, spliced, warped
 
 CPU = torch.device("cpu")
 CONFIG = PRESETS["debug"][1].transfer
@@ -72,6 +72,9 @@ def test_everything_in_a_batch_belongs_to_its_moment(tmp_path: Path) -> None:
             assert plan[0] == starts[episode]
             assert plan[-1] == starts[episode] + last
             assert (plan.diff() >= 0).all()
+            away = batch["away"][row]
+            assert away.numpy() == pytest.approx((plan - moment).numpy() * CONFIG.aligner.tokens / last, abs=1e-4)
+            assert torch.equal(seen["away"][row], away)
 
 
 def test_padding_counts_unless_it_is_masked(tmp_path: Path) -> None:
@@ -99,8 +102,8 @@ def test_noise_is_of_the_size_told_and_never_reaches_the_targets(tmp_path: Path)
         assert relative.mean().item() == pytest.approx(share, rel=0.05)
     width = torch.tensor(made.body.states.half)
     assert ((noisy["state"] - clean["state"]) / width).std().item() == pytest.approx(0.1, rel=0.1)
-    assert noisy["dropped"].float().mean().item() == pytest.approx(0.3, abs=0.03)
-    assert not clean["dropped"].any()
+    assert noisy["hidden"].float().mean().item() == pytest.approx(0.3, abs=0.03)
+    assert not clean["hidden"].any()
 
 
 def test_a_plan_is_half_an_episode_long_unless_told(tmp_path: Path) -> None:
@@ -118,6 +121,21 @@ def test_warped_plans_rise_from_first_to_last() -> None:
     even = torch.linspace(0, 1, 50, dtype=torch.float64)
     assert (places - even).abs().max() > 0.05
     assert torch.equal(warped(3, 50, 0.0, random)[1], even)
+
+
+def test_spliced_plans_keep_what_is_near_and_take_the_rest_from_another() -> None:
+    plans, away = torch.arange(4)[:, None] * 100 + torch.arange(50), torch.arange(50.0).expand(4, -1) - 25
+    assert torch.equal(spliced(plans, away, 0.0, torch.Generator().manual_seed(0)), plans)
+    changed = torch.zeros(4, 50, dtype=torch.bool)
+    for seed in range(50):
+        mixed = spliced(plans, away, 0.7, torch.Generator().manual_seed(seed))
+        kept = mixed == plans
+        assert kept[:, 21:30].all()
+        assert torch.equal(mixed[~kept], plans.roll(1, 0)[~kept])
+        for row in kept[:, 25:].tolist() + kept[:, :26].flip(1).tolist():
+            assert sorted(row, reverse=True) == row  # from some place on everything is the other's
+        changed |= ~kept
+    assert changed[:, [0, 1, 20, 30, 48, 49]].all()
 
 
 def test_images_are_shifted_each_by_its_own() -> None:

@@ -48,6 +48,7 @@ class Agent:
         self.plan: SkillPlan | None = None
         self._seen: deque[Observation] = deque(maxlen=model.transfer.policy.observe)
         self._acted = 0
+        self._believed: Tensor | None = None
 
     def prompt(self, video: Video, fps: float | None = None) -> SkillPlan:
         """Watch a video of the task, and start over."""
@@ -58,7 +59,7 @@ class Agent:
     def reset(self) -> None:
         """Forget what was seen and done; the plan stays."""
         self._seen.clear()
-        self._acted = 0
+        self._acted, self._believed = 0, None
 
     def see(self, observation: Observation) -> None:
         """Take in an observation without acting on it: robots move while a chunk is carried out."""
@@ -84,7 +85,10 @@ def act_together(agents: Sequence[Agent]) -> list[Decision]:
     names = ("state", *model.body.cameras)
     seen = {name: _stacked([_window(agent, name) for agent in agents]).to(device) for name in names}
     tokens = torch.stack([plan.tokens for plan in plans if plan is not None])
-    found = model.network.aligner(seen[model.body.cameras[0]][:, -1], tokens)
+    aligner = model.network.aligner
+    begun = aligner.beginning(len(agents))
+    before = torch.stack([b if (b := agent._believed) is not None else begun[i] for i, agent in enumerate(agents)])
+    found = aligner(seen[model.body.cameras[0]][:, -1], tokens, before)
     draws = [generator("act", agent._seed, agent._acted) for agent in agents]
     chunks = model.network.policy.act(seen, found.skill.float(), draws)
     policy = model.transfer.policy
@@ -93,8 +97,8 @@ def act_together(agents: Sequence[Agent]) -> list[Decision]:
     prototypes = model.skills.prototypes(found.skill.float()).argmax(-1).tolist()
     skills, attention = found.skill.float().cpu().numpy(), found.attention.cpu().numpy()
     progress, seconds = found.progress.tolist(), time.perf_counter() - began
-    for agent in agents:
-        agent._acted += 1
+    for agent, believed in zip(agents, found.attention, strict=True):
+        agent._acted, agent._believed = agent._acted + 1, believed
     return [
         Decision(actions[i], skills[i], prototypes[i], attention[i], progress[i], seconds) for i in range(len(agents))
     ]

@@ -1,6 +1,13 @@
-"""The Skill Alignment Transformer (SAT) of the paper: which skill of the plan is to be executed now."""
+"""Which skill of the plan is to be executed now: the paper's Skill Alignment Transformer (SAT), and a tracker.
 
-from typing import NamedTuple
+The transformer sees the whole plan and the scene and says which skill comes next. It learns orders along with it: on an
+order it has never seen it leaps to what usually follows. The tracker knows no orders. It learns only how well the scene
+fits each moment of a plan, and keeps a belief over the plan's moments that moves on as the robot does: it neither leaps
+over what is unfinished nor forgets where it was, and goes back where the scene says so.
+"""
+
+import math
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -16,13 +23,34 @@ class Alignment(NamedTuple):
     skill: Tensor
     """The skill to execute now, (B, D)."""
     attention: Tensor
-    """How much it looked at each skill of the plan, (B, N); rows sum to one."""
+    """How much it looked at, or believes in, each skill of the plan, (B, N); rows sum to one."""
 
     @property
     def progress(self) -> Tensor:
-        """Where in the plan it looked, on average, from 0 to 1: (B,)."""
+        """Where in the plan that is, on average, from 0 to 1: (B,)."""
         places = torch.linspace(0, 1, self.attention.shape[1], device=self.attention.device)
         return self.attention @ places
+
+
+class Aligner(Protocol):
+    """What finds a robot's place in its plan."""
+
+    def __call__(self, images: Tensor, plan: Tensor, before: Tensor | None = None) -> Alignment:
+        """What is seen now, (B, H, W, 3) uint8, and plans (B, N, D), to the skill to execute now.
+
+        `before` (B, N) is the attention of one chunk of actions ago, or that of `beginning`; without it nothing is
+        known of the past. An aligner may ignore it.
+        """
+
+    def beginning(self, robots: int) -> Tensor:
+        """The attention (B, N) of robots that have not begun."""
+
+    def loss(self, images: Tensor, plan: Tensor, hidden: Tensor, skill: Tensor, away: Tensor) -> Tensor:
+        """The mean loss over a batch.
+
+        Some tokens of the plans are `hidden` (B, N); the true skill is (B, D); tokens are `away` (B, N) from the moment
+        seen, counted in tokens.
+        """
 
 
 def resampled(length: int, tokens: int) -> Tensor:
@@ -47,12 +75,18 @@ class SkillAligner(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, skill))
 
-    def forward(self, images: Tensor, plan: Tensor, dropped: Tensor | None = None) -> Alignment:
-        """What is seen now, (B, H, W, 3) uint8, and plans (B, N, D), of which some tokens may be `dropped` (B, N)."""
-        pixels = images.permute(0, 3, 1, 2).float() / 127.5 - 1
-        state = self.state(self.look(pixels)).float()[:, None]
-        if dropped is not None:
-            plan = torch.where(dropped[:, :, None], self.hidden, plan)
+    def forward(self, images: Tensor, plan: Tensor, before: Tensor | None = None) -> Alignment:
+        return self._aligned(images, plan)
+
+    def beginning(self, robots: int) -> Tensor:
+        return torch.full((robots, self.tokens), 1 / self.tokens, device=self.summary.device)
+
+    def loss(self, images: Tensor, plan: Tensor, hidden: Tensor, skill: Tensor, away: Tensor) -> Tensor:
+        plan = torch.where(hidden[:, :, None], self.hidden, plan)
+        return F.mse_loss(self._aligned(images, plan).skill.float(), skill)
+
+    def _aligned(self, images: Tensor, plan: Tensor) -> Alignment:
+        state = self.state(self.look(_pixels(images))).float()[:, None]
         tokens = torch.cat([plan, state, self.summary.expand(len(plan), 1, -1)], dim=1) + self.positions
         for layer in self.layers[:-1]:
             tokens, _ = layer(tokens)
@@ -60,6 +94,73 @@ class SkillAligner(nn.Module):
         skill: Tensor = self.head(self.norm(tokens[:, -1]))
         looked = attention[:, :, -1, : self.tokens].mean(1).float()
         return Alignment(skill, looked / looked.sum(1, keepdim=True).clamp(min=1e-9))
+
+
+class PlanTracker(nn.Module):
+    """A filter over the plan's moments: a learned fit of scene and moment, and a model of how robots move on."""
+
+    def __init__(self, config: AlignerConfig, tokens: int, skill: int, size: tuple[int, int], pace: float) -> None:
+        """`pace` is how many tokens a robot usually moves on in one chunk of actions."""
+        super().__init__()
+        self._config, self.tokens = config, tokens
+        width, kernel = config.feedforward, config.neighbours * 2 + 1
+        self.look, seen = looker(config.vision, config.vision_width, size)
+        self.scene = nn.Sequential(nn.ReLU(), nn.Linear(seen, width))
+        self.moments = nn.Sequential(
+            nn.Conv1d(skill, width, kernel, padding=config.neighbours), nn.ReLU(), nn.Conv1d(width, width, 1)
+        )
+        self.hidden = nn.Parameter(0.02 * torch.randn(skill))
+        self.register_buffer("pace", torch.tensor(pace))
+        self.pace: Tensor
+
+    def forward(self, images: Tensor, plan: Tensor, before: Tensor | None = None) -> Alignment:
+        fit = self._fit(images, plan).softmax(-1)
+        if before is not None:
+            belief = self.moved(before) * fit**self._config.trust
+            fit = belief / belief.sum(1, keepdim=True).clamp(min=1e-30)
+        now = fit.argmax(1)
+        return Alignment(plan[torch.arange(len(plan), device=plan.device), now], fit)
+
+    def beginning(self, robots: int) -> Tensor:
+        return F.one_hot(torch.zeros(robots, dtype=torch.long, device=self.hidden.device), self.tokens).float()
+
+    def moved(self, before: Tensor) -> Tensor:
+        """The belief (B, N) after a chunk of actions, before anything is seen of what came of it.
+
+        Mostly it stays or moves on, by any step up to `advance` times the pace, the last moment taking what would run
+        past it. Seldom it steps back to anywhere before, and very seldom it leaps to anywhere at all.
+        """
+        config = self._config
+        reach = max(1, math.ceil(config.advance * float(self.pace)))
+        total = F.pad(before, (reach + 1, reach)).cumsum(1)
+        onward = (total[:, reach + 1 :] - total[:, : -reach - 1]) / (reach + 1)
+        onward = torch.cat([onward[:, : self.tokens - 1], onward[:, self.tokens - 1 :].sum(1, keepdim=True)], 1)
+        back = before.flip(1).cumsum(1).flip(1) / self.tokens
+        return (1 - config.step_back - config.leap) * onward + config.step_back * back + config.leap / self.tokens
+
+    def loss(self, images: Tensor, plan: Tensor, hidden: Tensor, skill: Tensor, away: Tensor) -> Tensor:
+        plan = torch.where(hidden[:, :, None], self.hidden, plan)
+        wanted = (-0.5 * away.square()).softmax(-1)
+        return F.cross_entropy(self._fit(images, plan), wanted)
+
+    def _fit(self, images: Tensor, plan: Tensor) -> Tensor:
+        """How well the scene fits each moment of the plan, (B, N), as logits."""
+        scene, moments = self.scene(self.look(_pixels(images))), self.moments(F.normalize(plan, dim=-1).mT)
+        fit: Tensor = (scene[:, None] @ moments)[:, 0].float() / moments.shape[1] ** 0.5
+        return fit
+
+
+def aligner_of(
+    config: AlignerConfig, tokens: int, skill: int, size: tuple[int, int], pace: float
+) -> SkillAligner | PlanTracker:
+    """The aligner that a config describes."""
+    if config.kind == "transformer":
+        return SkillAligner(config, tokens, skill, size)
+    return PlanTracker(config, tokens, skill, size, pace)
+
+
+def _pixels(images: Tensor) -> Tensor:
+    return images.permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
 class _Layer(nn.Module):

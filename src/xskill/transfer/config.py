@@ -55,8 +55,10 @@ class PolicyConfig:
 
 @dataclass(frozen=True)
 class AlignerConfig:
-    """The Skill Alignment Transformer: the plan and the scene in, the skill to execute now out."""
+    """What finds the robot's place in its plan: the plan and the scene in, the skill to execute now out."""
 
+    kind: Literal["transformer", "tracker"] = "transformer"
+    """The paper's Skill Alignment Transformer, or a filter that keeps track of where in the plan the robot is."""
     tokens: int = 0
     """Skills in a plan, N_SAT; 0 takes half the robot's mean episode length."""
     vision: Literal["resnet18", "small"] = "resnet18"
@@ -68,9 +70,24 @@ class AlignerConfig:
     heads: int = 4
     """Attention heads in each."""
     feedforward: int = 512
-    """Width of their feed-forward networks."""
+    """Width of their feed-forward networks; of a tracker's comparison of scene and moment."""
+    neighbours: int = 4
+    """Tracker: skills on either side of a plan's moment that it is told apart by."""
+    trust: float = 0.5
+    """Tracker: weight of what is seen now against what was believed; below 1, since one view is much like the last."""
+    advance: float = 2.0
+    """Tracker: furthest that a robot may move on along the plan at once, as a multiple of its usual pace."""
+    step_back: float = 0.01
+    """Tracker: how often something done is undone, so that the robot is further back than it was."""
+    leap: float = 0.0001
+    """Tracker: how often it may be anywhere at all."""
 
     def __post_init__(self) -> None:
+        for name in ("trust", "advance"):
+            require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
+        require(self.neighbours >= 0, "neighbours", self.neighbours, "at least 0")
+        for name in ("step_back", "leap"):
+            require(0 <= getattr(self, name) < 0.5, name, getattr(self, name), "in [0, 0.5)")
         require(self.tokens >= 0, "tokens", self.tokens, "at least 0")
         for name in ("vision_width", "layers", "heads", "feedforward"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
@@ -96,6 +113,8 @@ class TransferConfig:
     """How often a skill of the plan is hidden from the aligner."""
     plan_warp: float = 0.0
     """How far the plan's time is warped: 0 not at all, 1 up to twice as fast in places."""
+    plan_splice: float = 0.0
+    """How often what comes later in the plan is taken from another episode, and how often what came before is."""
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     aligner: AlignerConfig = field(default_factory=AlignerConfig)
     loop: LoopConfig = field(default_factory=LoopConfig)
@@ -105,5 +124,5 @@ class TransferConfig:
         require(self.shift >= 0, "shift", self.shift, "at least 0")
         for name in ("skill_noise", "state_noise", "plan_noise"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
-        for name in ("plan_drop", "plan_warp"):
+        for name in ("plan_drop", "plan_warp", "plan_splice"):
             require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "in [0, 1]")

@@ -14,7 +14,7 @@ from xskill.data.frames import FrameBank, FrameStore
 from xskill.engine.loop import Batch, Step
 from xskill.engine.seeds import generator, seed_everything
 from xskill.errors import DataError
-from xskill.transfer.alignment import SkillAligner
+from xskill.transfer.alignment import aligner_of
 from xskill.transfer.config import TransferConfig
 from xskill.transfer.policy import Body, policy_of
 from xskill.transfer.statistics import range_of
@@ -23,6 +23,8 @@ Ints = npt.NDArray[np.int64]
 
 KNOTS = 8
 """Pieces of a warped plan, each with a speed of its own."""
+APART = 4
+"""Tokens around the moment seen that a splice leaves alone."""
 MOMENTS = 64
 """Held-out moments on which actions are compared."""
 
@@ -30,18 +32,19 @@ MOMENTS = 64
 class TransferModel(nn.Module):
     """What transfer learns: a policy and an aligner."""
 
-    def __init__(self, config: TransferConfig, body: Body, tokens: int) -> None:
+    def __init__(self, config: TransferConfig, body: Body, tokens: int, pace: float = 1.0) -> None:
+        """Plans have this many `tokens`; in one chunk of actions a robot usually moves on by `pace` of them."""
         super().__init__()
         self.policy = policy_of(config.policy, body)
-        self.aligner = SkillAligner(config.aligner, tokens, body.skill, body.size)
+        self.aligner = aligner_of(config.aligner, tokens, body.skill, body.size, pace)
 
     def forward(self, batch: Mapping[str, Tensor], cameras: Sequence[str]) -> tuple[Tensor, Tensor]:
         """The policy's and the aligner's losses on a batch as `TransferPhase` makes it."""
         kept = batch["kept"]
         observation = {"state": batch["state"], **{camera: batch[camera] for camera in cameras}}
         policy = self.policy.loss(observation, batch["told"], batch["actions"], kept)
-        found = self.aligner(batch[cameras[0]][:, -1], batch["plan"], batch["dropped"])
-        return policy, F.mse_loss(found.skill.float(), batch["skill"])
+        scene = batch[cameras[0]][:, -1]
+        return policy, self.aligner.loss(scene, batch["plan"], batch["hidden"], batch["skill"], batch["away"])
 
 
 class TransferPhase:
@@ -79,9 +82,10 @@ class TransferPhase:
         rows = np.concatenate([np.arange(s, s + n) for s, n in self._spans(train)])
         ranges = range_of(episodes.states[rows]), range_of(episodes.actions[rows])
         self.body = Body(bank.cameras, bank.size, *ranges, skills.shape[1])
-        self.tokens = config.aligner.tokens or max(1, round(float(episodes.lengths[train].mean()) / 2))
+        length = float(episodes.lengths[train].mean())
+        self.tokens = config.aligner.tokens or max(1, round(length / 2))
         seed_everything(seed, self.name, "weights")
-        self.network = TransferModel(config, self.body, self.tokens)
+        self.network = TransferModel(config, self.body, self.tokens, config.policy.execute * self.tokens / length)
         self.module: nn.Module = self.network
 
     def _spans(self, episodes: Ints) -> list[tuple[int, int]]:
@@ -107,13 +111,15 @@ class TransferPhase:
         kept = (done >= 0) & (done <= last[:, None]) if config.mask_padding else torch.full_like(done, True).bool()
         share = warped(len(at), self.tokens, config.plan_warp, step.generator("warp"))
         plan = torch.floor(share * last[:, None] + 0.5).long()
+        away = (plan - at[:, None]) * (self.tokens / last.clamp(min=1)[:, None])
         pixels = torch.randint(-config.shift, config.shift + 1, (len(at), 2), generator=step.generator("shift"))
         return {
             "ids": start + at,
             "seen": start[:, None] + seen,
             "done": start[:, None] + done.clamp(min=0).minimum(last[:, None]),
             "kept": kept,
-            "plan": start[:, None] + plan,
+            "plan": spliced(start[:, None] + plan, away, config.plan_splice, step.generator("splice")),
+            "away": away.float(),
             "shift": pixels,
         }
 
@@ -126,16 +132,16 @@ class TransferPhase:
         config = self._config
         images = {camera: shifted(store[batch["seen"]], batch["shift"]) for camera, store in self._frames.items()}
         state, skill, plan = self._states[batch["seen"]], self._skills[batch["ids"]], self._skills[batch["plan"]]
-        told, dropped = skill, torch.zeros(plan.shape[:2], dtype=torch.bool, device=plan.device)
+        told, hidden = skill, torch.zeros(plan.shape[:2], dtype=torch.bool, device=plan.device)
         if noisy:
             width = torch.tensor(self.body.states.half, device=state.device)
             state = state + config.state_noise * width * torch.randn_like(state)
             told, plan = _disturbed(skill, config.skill_noise), _disturbed(plan, config.plan_noise)
-            dropped = torch.rand(plan.shape[:2], device=plan.device) < config.plan_drop
+            hidden = torch.rand(plan.shape[:2], device=plan.device) < config.plan_drop
         actions = self._actions[batch["done"]]
         return {
-            **images, "state": state, "skill": skill, "told": told, "plan": plan, "dropped": dropped,
-            "actions": actions, "kept": batch["kept"],
+            **images, "state": state, "skill": skill, "told": told, "plan": plan, "hidden": hidden,
+            "away": batch["away"], "actions": actions, "kept": batch["kept"],
         }  # fmt: skip
 
     def updated(self) -> None:
@@ -159,11 +165,14 @@ class TransferPhase:
         now = self._config.policy.observe - 1
         executed = slice(now, now + self._config.policy.execute)
         width = torch.tensor(self.body.actions.half, device=device)
+        believed = found.attention.argmax(1)
+        place_error = seen["away"].gather(1, believed[:, None]).abs().mean().item() / self.tokens
         error = ((chunk - seen["actions"]) / width).abs()[:, executed].mean().item()
         return {
             "action_error": error,
             "held_out_policy_loss": policy_loss.item(),
             "held_out_aligner_loss": aligner_loss.item(),
+            "aligner_place_error": place_error,
             "aligner_cosine": F.cosine_similarity(found.skill.float(), seen["skill"]).mean().item(),
         }
 
@@ -179,6 +188,18 @@ def warped(plans: int, tokens: int, amount: float, random: torch.Generator) -> T
     piece = (even * KNOTS).long().clamp(max=KNOTS - 1)
     low, high = passed.gather(1, piece), passed.gather(1, piece + 1)
     return low + (even * KNOTS - piece) * (high - low)
+
+
+def spliced(plans: Tensor, away: Tensor, often: float, random: torch.Generator) -> Tensor:
+    """Plans (B, N) whose later part, and whose earlier one, is `often` that of the next plan of the batch.
+
+    What is replaced begins `APART` tokens or more from the moment seen, at a place of its own for each plan.
+    """
+    draw = torch.rand(4, len(plans), 1, generator=random)
+    apart = APART + draw[2:] * away.abs().amax(1, keepdim=True)
+    other = plans.roll(1, 0)
+    later, earlier = (away > apart[0]) & (draw[0] < often), (away < -apart[1]) & (draw[1] < often)
+    return torch.where(later | earlier, other, plans)
 
 
 def shifted(images: Tensor, by: Tensor) -> Tensor:
