@@ -26,7 +26,8 @@ def acting(preset: str, device: torch.device) -> Callable[[], None]:
     around = Range((0.0,) * JOINTS, (1.0,) * JOINTS)
     skill = config.discover.encoder.width
     torch.manual_seed(0)
-    network = TransferModel(config.transfer, Body(("side",), size, around, around, skill), tokens).to(device).eval()
+    body = Body(("side",), size, around, around, skill)
+    network = TransferModel(config.transfer, body, tokens, 3.6).to(device).eval()
     window = config.transfer.policy.observe
     images = torch.randint(256, (1, window, *size, 3), dtype=torch.uint8)
     state, plan = torch.zeros(1, window, JOINTS), torch.randn(1, tokens, skill, device=device)

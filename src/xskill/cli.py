@@ -17,6 +17,7 @@ import xskill
 from xskill.engine.config import Device, Tracker, did_you_mean, from_json, to_json
 from xskill.engine.signals import leaving_at_once
 from xskill.errors import ConfigError, Interrupted, RunError, XSkillError
+from xskill.evaluate import SUITES
 from xskill.presets import PRESETS, Config
 from xskill.version import __version__
 
@@ -97,6 +98,22 @@ def data(args: Sequence[str]) -> None:
     make(tyro.cli(MakeKitchen, prog="xskill data make kitchen", args=args[2:], config=_TYRO))
 
 
+def evaluate(args: Sequence[str]) -> None:
+    if not args or args[0].startswith("-"):
+        suites = "\n".join(f"  {name:8}  {about}" for name, about in SUITES.items())
+        print(
+            f"usage: xskill eval SUITE --model FOLDER [OPTIONS]\n\n{suites}\n\n`xskill eval SUITE --help` explains it."
+        )
+        return
+    if args[0] not in SUITES:
+        raise ConfigError(f"there is no suite '{args[0]}'{did_you_mean(args[0], SUITES)}")
+    with leaving_at_once():
+        from xskill.evaluate.command import Evaluate
+        from xskill.evaluate.command import evaluate as run
+
+    run(args[0], tyro.cli(Evaluate, prog=f"xskill eval {args[0]}", args=args[1:], config=_TYRO))
+
+
 def train(args: Sequence[str], command: str = "train") -> None:
     saved, prog = _saved_config(args), f"xskill {command}"
     if saved is None:
@@ -154,6 +171,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "demo": (demo, "see it work, with nothing to prepare"),
     "train": (train, "train a preset"),
     "discover": (partial(train, command="discover"), "train the first phase of a preset alone: skills"),
+    "eval": (evaluate, "score trained models: `xskill eval table1 --model FOLDER`"),
     "data": (data, "make datasets: `xskill data make kitchen`"),
     "info": (info, "versions, devices, rendering, what is missing for what"),
 }

@@ -153,9 +153,9 @@ class Training:
 
         def export(best: Path) -> dict[str, Any]:
             load_pretrained(best, phase.network)
-            fps, tokens = robot.episodes.fps, phase.tokens
-            model = Model(self.config.discover, config, phase.body, tokens, fps, skills, phase.network.eval())
-            made_from = {"banks": [bank.path.name for bank in kitchen.banks], "split": split.key}
+            sizes = phase.tokens, phase.pace, robot.episodes.fps
+            model = Model(self.config.discover, config, phase.body, *sizes, skills, phase.network.eval())
+            made_from = {"banks": [bank.path.name for bank in kitchen.banks], "data": to_json(self.config.data)}
             save_model(model, folder, {"xskill": __version__, "seed": self.config.seed, **made_from})
             return {"parameters": sum(p.numel() for part in (skills, phase.network) for p in part.parameters())}
 

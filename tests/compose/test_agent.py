@@ -20,6 +20,7 @@ from xskill.transfer.train import TransferModel
 
 TRANSFER = PRESETS["debug"][1].transfer
 TOKENS = TRANSFER.aligner.tokens
+PACE = 2.5
 
 
 @pytest.fixture
@@ -27,8 +28,8 @@ def folder(tmp_path: Path) -> Path:
     """A model with random weights."""
     torch.manual_seed(0)
     body = Body(("side",), (SIZE, SIZE), Range((0.0,) * 2, (1.0,) * 2), Range((0.0,) * 3, (1.0,) * 3), 32)
-    skills, network = SkillModel(DISCOVER, (SIZE, SIZE)).eval(), TransferModel(TRANSFER, body, TOKENS).eval()
-    save_model(Model(DISCOVER, TRANSFER, body, TOKENS, 10.0, skills, network), tmp_path / "model", {})
+    skills, network = SkillModel(DISCOVER, (SIZE, SIZE)).eval(), TransferModel(TRANSFER, body, TOKENS, PACE).eval()
+    save_model(Model(DISCOVER, TRANSFER, body, TOKENS, PACE, 10.0, skills, network), tmp_path / "model", {})
     return tmp_path / "model"
 
 

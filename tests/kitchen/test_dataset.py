@@ -7,7 +7,7 @@ import pytest
 
 from xskill.data.config import DataConfig
 from xskill.errors import ConfigError, DataError
-from xskill.kitchen.dataset import TEST_TASK, prepare, split
+from xskill.kitchen.dataset import prepare, split
 from xskill.kitchen.demos import Demonstration, read_demonstrations
 from xskill.kitchen.env import HOME
 from xskill.kitchen.tasks import TASKS, completions
@@ -21,6 +21,7 @@ def doing(name: str, *order: str) -> Demonstration:
     return Demonstration(name, "x", qpos, qpos[:, :9])
 
 
+TEST_TASK = DataConfig().unseen
 DEMOS = [
     doing("test", *TEST_TASK),
     doing("kettle to light", "kettle", "light", "slide", "hinge"),
@@ -39,23 +40,24 @@ DEMOS = [
     ],
 )
 def test_a_level_takes_out_transitions(level: int, names: set[str]) -> None:
-    parts = split(DEMOS, level, 1)
+    parts = split(DEMOS, TEST_TASK, level, 1)
     assert {*parts.train, *parts.held_out} == {f"x/{name}" for name in names}
     assert len(parts.held_out) == 1
     assert parts.prompts == ("x/test",)
 
 
 def test_what_is_held_out_does_not_depend_on_what_else_is_there() -> None:
-    few, many = split(DEMOS, 0, 2), split([*DEMOS, doing("late", "light")], 0, 2)
+    few, many = split(DEMOS, TEST_TASK, 0, 2), split([*DEMOS, doing("late", "light")], TEST_TASK, 0, 2)
     assert set(many.held_out) - {"x/late"} <= set(few.held_out)
     with pytest.raises(DataError, match="4 demonstrations are left to learn from at level 0, and 4 are to be held out"):
-        split(DEMOS, 0, 4)
+        split(DEMOS, TEST_TASK, 0, 4)
 
 
 @pytest.mark.demos
 def test_the_recorded_demonstrations_split_as_the_paper_says(demos: Path) -> None:
     good = read_demonstrations(demos).good
-    sizes = [(len(s.train) + len(s.held_out), len(s.prompts)) for s in (split(good, level, 16) for level in (0, 1, 2))]
+    splits = [split(good, TEST_TASK, level, 16) for level in (0, 1, 2)]
+    sizes = [(len(parts.train) + len(parts.held_out), len(parts.prompts)) for parts in splits]
     assert sizes == [(533, 10), (493, 10), (378, 10)]
 
 

@@ -171,7 +171,8 @@ def test_saved_and_loaded_it_acts_bit_equally(tmp_path: Path) -> None:
     made = phase(tmp_path, width=DISCOVER.encoder.width)
     network = made.module
     assert isinstance(network, TransferModel)
-    parts = DISCOVER, CONFIG, made.body, made.tokens, 10.0, SkillModel(DISCOVER, (SIZE, SIZE)), network.eval()
+    sizes = made.tokens, made.pace, 10.0
+    parts = DISCOVER, CONFIG, made.body, *sizes, SkillModel(DISCOVER, (SIZE, SIZE)), network.eval()
     save_model(Model(*parts), tmp_path / "model", {"seed": 0})
     once = load_model(tmp_path / "model", CPU)
     save_model(once, tmp_path / "copy", {"seed": 0})
@@ -208,7 +209,7 @@ def test_the_kitchens_model_is_small_enough_to_ship() -> None:
     config = PRESETS["kitchen"][1]
     size, joints = (config.data.size, config.data.size), Range((0.0,) * 9, (1.0,) * 9)
     body = Body(("side",), size, joints, joints, config.discover.encoder.width)
-    parts = SkillModel(config.discover, size), TransferModel(config.transfer, body, config.transfer.aligner.tokens)
+    parts = SkillModel(config.discover, size), TransferModel(config.transfer, body, config.transfer.aligner.tokens, 3.6)
     counts = [sum(parameter.numel() for parameter in part.parameters()) for part in parts]
     assert sum(counts) <= 9.5e6
     assert 2 * max(counts) < 15e6  # bytes of the larger file

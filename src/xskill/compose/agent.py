@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from xskill.compose.plan import SkillPlan, plan_of
+from xskill.compose.reading import Reading, read
 from xskill.discover.encode import Video
 from xskill.engine.seeds import generator
 from xskill.errors import DataError
@@ -42,9 +43,9 @@ class Decision:
 class Agent:
     """Follows one prompt at a time. `act_together` lets many decide in one forward pass."""
 
-    def __init__(self, model: Model, *, seed: int | str = 0) -> None:
+    def __init__(self, model: Model, *, seed: int | str = 0, reading: Reading = "aligner") -> None:
         """What is random in its actions is a function of `seed` and of how often it has acted."""
-        self.model, self._seed = model, seed
+        self.model, self.reading, self._seed = model, reading, seed
         self.plan: SkillPlan | None = None
         self._seen: deque[Observation] = deque(maxlen=model.transfer.policy.observe)
         self._acted = 0
@@ -52,9 +53,14 @@ class Agent:
 
     def prompt(self, video: Video, fps: float | None = None) -> SkillPlan:
         """Watch a video of the task, and start over."""
-        self.plan = plan_of(self.model, video, fps)
+        plan = plan_of(self.model, video, fps)
+        self.follow(plan)
+        return plan
+
+    def follow(self, plan: SkillPlan) -> None:
+        """Take up a plan made before, and start over."""
+        self.plan = plan
         self.reset()
-        return self.plan
 
     def reset(self) -> None:
         """Forget what was seen and done; the plan stays."""
@@ -68,28 +74,36 @@ class Agent:
     def act(self, observation: Observation) -> Decision:
         """Take in an observation and decide what to do next."""
         self.see(observation)
-        return act_together([self])[0]
+        (decision,) = act_together([self])
+        assert decision is not None
+        return decision
 
 
 @torch.no_grad()
-def act_together(agents: Sequence[Agent]) -> list[Decision]:
-    """Decide for agents of one model at once, each from what it has seen last."""
+def act_together(agents: Sequence[Agent | None]) -> list[Decision | None]:
+    """Decide for agents of one model, reading alike, each from what it has seen last; `None` holds an empty place.
+
+    What an agent decides depends on how many places there are and on which is its own, by rounding; on nobody else.
+    """
     began = time.perf_counter()
-    model = agents[0].model
-    device = model.skills.prototypes.weight.device
-    plans = [agent.plan for agent in agents]
-    if any(plan is None for plan in plans):
+    present = [agent for agent in agents if agent is not None]
+    if any(agent.plan is None for agent in present):
         raise DataError("an agent needs a prompt before it can act")
-    if any(not agent._seen for agent in agents):
+    if any(not agent._seen for agent in present):
         raise DataError("an agent needs an observation before it can act")
+    model, reading = present[0].model, present[0].reading
+    device = model.skills.prototypes.weight.device
     names = ("state", *model.body.cameras)
     seen = {name: _stacked([_window(agent, name) for agent in agents]).to(device) for name in names}
-    tokens = torch.stack([plan.tokens for plan in plans if plan is not None])
-    aligner = model.network.aligner
-    begun = aligner.beginning(len(agents))
-    before = torch.stack([b if (b := agent._believed) is not None else begun[i] for i, agent in enumerate(agents)])
-    found = aligner(seen[model.body.cameras[0]][:, -1], tokens, before)
-    draws = [generator("act", agent._seed, agent._acted) for agent in agents]
+    plans = torch.zeros(len(agents), model.tokens, model.body.skill, device=device)
+    before = model.network.aligner.beginning(len(agents))
+    acted = torch.zeros(len(agents), device=device)
+    for place, agent in enumerate(agents):
+        if agent is not None and agent.plan is not None:
+            plans[place], acted[place] = agent.plan.tokens, agent._acted
+            before[place] = before[place] if agent._believed is None else agent._believed
+    found = read(reading, model, seen[model.body.cameras[0]][:, -1], plans, before, acted)
+    draws = [generator("act", agent._seed, agent._acted) if agent else generator("nobody") for agent in agents]
     chunks = model.network.policy.act(seen, found.skill.float(), draws)
     policy = model.transfer.policy
     now = policy.observe - 1
@@ -97,11 +111,15 @@ def act_together(agents: Sequence[Agent]) -> list[Decision]:
     prototypes = model.skills.prototypes(found.skill.float()).argmax(-1).tolist()
     skills, attention = found.skill.float().cpu().numpy(), found.attention.cpu().numpy()
     progress, seconds = found.progress.tolist(), time.perf_counter() - began
-    for agent, believed in zip(agents, found.attention, strict=True):
-        agent._acted, agent._believed = agent._acted + 1, believed
-    return [
-        Decision(actions[i], skills[i], prototypes[i], attention[i], progress[i], seconds) for i in range(len(agents))
-    ]
+    decisions: list[Decision | None] = []
+    for place, agent in enumerate(agents):
+        if agent is None:
+            decisions.append(None)
+            continue
+        agent._acted, agent._believed = agent._acted + 1, found.attention[place]
+        parts = actions[place], skills[place], prototypes[place], attention[place], progress[place]
+        decisions.append(Decision(*parts, seconds))
+    return decisions
 
 
 def load(folder: Path | str, device: str = "auto", *, seed: int | str = 0) -> Agent:
@@ -122,13 +140,16 @@ def _checked(observation: Observation, model: Model) -> Observation:
     return {name: np.array(observation[name]) for name in wanted}
 
 
-def _window(agent: Agent, name: str) -> npt.NDArray[np.generic]:
+def _window(agent: Agent | None, name: str) -> npt.NDArray[np.generic] | None:
     """The latest observations (O, ...); the first one stands for those before it."""
+    if agent is None:
+        return None
     seen = [observation[name] for observation in agent._seen]
     missing = agent.model.transfer.policy.observe - len(seen)
     return np.stack([seen[0]] * missing + seen)
 
 
-def _stacked(windows: Sequence[npt.NDArray[np.generic]]) -> Tensor:
-    stacked = torch.from_numpy(np.stack(windows))
+def _stacked(windows: Sequence[npt.NDArray[np.generic] | None]) -> Tensor:
+    nothing = np.zeros_like(next(window for window in windows if window is not None))
+    stacked = torch.from_numpy(np.stack([nothing if window is None else window for window in windows]))
     return stacked if stacked.dtype == torch.uint8 else stacked.float()

@@ -25,9 +25,10 @@ class DataConfig:
     """Height and width of a frame."""
     speed: float = 1.0
     """How much faster the demonstrators' videos are shown."""
+    unseen: tuple[str, ...] = ("microwave", "kettle", "light", "slide")
+    """The task that is kept for the test: sub-tasks in order. Its demonstrations are prompts, never training data."""
     level: Literal[0, 1, 2] = 0
-    """What training may not see besides the test task: nothing, its transition kettle to light, microwave to kettle
-    too."""
+    """What training may not see besides: nothing; the task's second transition (kettle to light); its first too."""
     held_out: int = 16
     """Demonstrations of which discovery sees no video, to be measured on."""
 

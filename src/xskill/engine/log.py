@@ -189,11 +189,11 @@ class Bars:
         self._bar.stop()
 
     def advance(self, title: str, added: int, total: int) -> None:
-        """`added` more of `total` frames of `title` are there."""
+        """`added` more of `total` of `title` are there."""
         if title not in self._tasks:
             self._tasks[title] = self._bar.add_task(title, total=total)
         self._bar.advance(self._tasks[title], added)
         if not self._console.is_terminal and time.monotonic() >= self._line_due:
             self._line_due = time.monotonic() + 10
             done = self._bar.tasks[self._tasks[title]].completed
-            self._console.print(f"{title}: {done:.0f} of {total} frames")
+            self._console.print(f"{title}: {done:.0f} of {total}")

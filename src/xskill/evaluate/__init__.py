@@ -1,1 +1,7 @@
-"""How well a robot does what it was shown, and how sure we may be of it."""
+"""What a trained robot is worth: episodes in the kitchen, scored, counted and compared."""
+
+SUITES = {
+    "table1": "the paper's main table: the unseen task, shown by the robot and by the demonstrator, also faster",
+    "perturb": "the last finished sub-task is undone mid-way, and must be done again",
+}
+"""What can be evaluated."""

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +18,9 @@ from xskill.kitchen.demos import Demonstration, read_demonstrations
 from xskill.kitchen.film import film_of, shoot_all
 from xskill.kitchen.render import RenderOptions
 from xskill.kitchen.scene import BODIES
+from xskill.kitchen.tasks import check_tasks
 
 Ints = npt.NDArray[np.int64]
-
-TEST_TASK = ("microwave", "kettle", "light", "slide")
-"""The paper's unseen task: its demonstrations are prompts, never training data."""
-UNSEEN_TRANSITIONS = (("kettle", "light"), ("microwave", "kettle"))
-"""What Level 1 takes out of training besides, and what Level 2 takes out further."""
 
 
 @dataclass(frozen=True)
@@ -47,18 +44,16 @@ class Split:
         return np.array([i for i, name in enumerate(bank.episodes.names) if name in wanted], np.int64)
 
 
-def split(demos: Sequence[Demonstration], level: int, held_out: int) -> Split:
+def split(demos: Sequence[Demonstration], task: Sequence[str], level: int, held_out: int) -> Split:
     """Which demonstrations train at a level, judged by the order in which their states complete sub-tasks.
 
+    Those of the unseen `task` are prompts. Level 1 takes out its second transition besides, Level 2 its first as well.
     Held out are those whose names draw the smallest numbers: the same ones whatever else is there.
     """
-    unseen = set(UNSEEN_TRANSITIONS[:level])
-    prompts = [demo.title for demo in demos if demo.order == TEST_TASK]
-    seen = [
-        demo.title
-        for demo in demos
-        if demo.order != TEST_TASK and not unseen & set(zip(demo.order, demo.order[1:], strict=False))
-    ]
+    task = check_tasks(task)
+    unseen = {1: set(pairwise(task[1:3])), 2: set(pairwise(task[:3]))}.get(level, set())
+    prompts = [demo.title for demo in demos if demo.order == task]
+    seen = [demo.title for demo in demos if demo.order != task and not unseen & set(pairwise(demo.order))]
     aside = set(sorted(seen, key=lambda name: seed_of("held out", name))[:held_out])
     if len(aside) >= len(seen):
         raise DataError(
@@ -93,7 +88,7 @@ def prepare(
     read = read_demonstrations(config.demos)
     for problem in read.problems:
         say(f"passed over: {problem}")
-    parts = split(read.good, config.level, config.held_out)
+    parts = split(read.good, config.unseen, config.level, config.held_out)
     if config.robot in BODIES and not BODIES[config.robot].arm:
         raise ConfigError(f"'{config.robot}' has no arm to act with; data.robot must be franka")
     films = [film_of(body, read.good, config.speed) for body in (config.robot, *config.demonstrators)]

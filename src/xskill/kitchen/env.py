@@ -57,8 +57,8 @@ class KitchenEnv(gymnasium.Env[Observation, npt.NDArray[np.float32]]):
     Observation: `image` (H, W, 3) uint8 from the side, `wrist` likewise when asked for, `state` (9,) float32 joints.
     Action: `joints`, absolute targets for seven joints and two fingers over one step of 0.08 s; or `pose`, position
     (3), orientation as a quaternion (4) and gripper mode (below 0 open, from 0 on closed) of the end effector.
-    `info`: `complete` (sub-tasks complete now), `order` (sub-tasks in the order first completed, by step), `steps`
-    (when), `score`.
+    `info`: `step`, `complete` (sub-tasks complete now), `order` (sub-tasks in the order first completed, by step),
+    `steps` (when), `score`.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 12}  # noqa: RUF012 (Gymnasium's own form)
@@ -85,7 +85,7 @@ class KitchenEnv(gymnasium.Env[Observation, npt.NDArray[np.float32]]):
         self._options, self._cameras, self._noise = options, tuple(cameras), state_noise
         self._asked, self._limit = check_tasks(asked), limit
         self._pose = PoseControl(self.scene.model) if control == "pose" else None
-        self._start = np.array(HOME)
+        self._start, self._episode = np.array(HOME), 0
         self.progress = Progress(self._asked, limit)
         image = spaces.Box(0, 255, (options.height, options.width, 3), np.uint8)
         images = {NAMES[camera]: image for camera in self._cameras}
@@ -97,7 +97,7 @@ class KitchenEnv(gymnasium.Env[Observation, npt.NDArray[np.float32]]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Start an episode. `options` may hold `qpos` (30,), or `condition`, a pair of suite and index; and `asked`."""
+        """Start an episode. `options` may hold `qpos` (30,), or `condition`, suite and index; `asked`; `limit`."""
         super().reset(seed=seed)
         options = options or {}
         condition = options.get("condition")
@@ -108,8 +108,9 @@ class KitchenEnv(gymnasium.Env[Observation, npt.NDArray[np.float32]]):
         self.data.qpos[:] = self._start
         self.data.ctrl[:] = self._start[:ROBOT_JOINTS]
         mujoco.mj_forward(self.scene.model, self.data)
-        self.progress = Progress(options.get("asked", self._asked), self._limit)
+        self.progress = Progress(options.get("asked", self._asked), options.get("limit", self._limit))
         self.progress.update(self.data.qpos, 0)
+        self._episode = int(self.np_random.integers(2**62))
         return self.observe(), self.info()
 
     def step(self, action: npt.NDArray[np.floating]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -166,10 +167,11 @@ class KitchenEnv(gymnasium.Env[Observation, npt.NDArray[np.float32]]):
         return self._renderer().frame(self.data, camera)
 
     def observe(self) -> Observation:
-        """What is seen and felt now."""
+        """What is seen and felt now; looked at twice, it is the same."""
         state = self.data.qpos[:ROBOT_JOINTS].copy()
         if self._noise:
-            state += self._noise * STATE_NOISE * self.np_random.uniform(-1, 1, ROBOT_JOINTS)
+            random = numpy_generator("joints", self._episode, self.progress.step)
+            state += self._noise * STATE_NOISE * random.uniform(-1, 1, ROBOT_JOINTS)
         images = {NAMES[camera]: self._draw(camera) for camera in self._cameras}
         return {**images, "state": state.astype(np.float32)}
 
@@ -177,6 +179,7 @@ class KitchenEnv(gymnasium.Env[Observation, npt.NDArray[np.float32]]):
         """What is done so far."""
         first = self.progress.first
         return {
+            "step": self.progress.step,
             "complete": self.progress.now,
             "order": tuple(completion.task for completion in first),
             "steps": tuple(completion.step for completion in first),

@@ -102,7 +102,7 @@ class PlanTracker(nn.Module):
     def __init__(self, config: AlignerConfig, tokens: int, skill: int, size: tuple[int, int], pace: float) -> None:
         """`pace` is how many tokens a robot usually moves on in one chunk of actions."""
         super().__init__()
-        self._config, self.tokens = config, tokens
+        self._config, self.tokens, self._pace = config, tokens, pace
         width, kernel = config.feedforward, config.neighbours * 2 + 1
         self.look, seen = looker(config.vision, config.vision_width, size)
         self.scene = nn.Sequential(nn.ReLU(), nn.Linear(seen, width))
@@ -110,8 +110,6 @@ class PlanTracker(nn.Module):
             nn.Conv1d(skill, width, kernel, padding=config.neighbours), nn.ReLU(), nn.Conv1d(width, width, 1)
         )
         self.hidden = nn.Parameter(0.02 * torch.randn(skill))
-        self.register_buffer("pace", torch.tensor(pace))
-        self.pace: Tensor
 
     def forward(self, images: Tensor, plan: Tensor, before: Tensor | None = None) -> Alignment:
         fit = self._fit(images, plan).softmax(-1)
@@ -131,7 +129,7 @@ class PlanTracker(nn.Module):
         past it. Seldom it steps back to anywhere before, and very seldom it leaps to anywhere at all.
         """
         config = self._config
-        reach = max(1, math.ceil(config.advance * float(self.pace)))
+        reach = max(1, math.ceil(config.advance * self._pace))
         total = F.pad(before, (reach + 1, reach)).cumsum(1)
         onward = (total[:, reach + 1 :] - total[:, : -reach - 1]) / (reach + 1)
         onward = torch.cat([onward[:, : self.tokens - 1], onward[:, self.tokens - 1 :].sum(1, keepdim=True)], 1)

@@ -41,6 +41,8 @@ class Model:
     body: Body
     tokens: int
     """Skills in a plan."""
+    pace: float
+    """How many of them a robot usually moves on by in one chunk of actions."""
     fps: float
     """Frames a second of the robot's videos."""
     skills: SkillModel
@@ -52,7 +54,7 @@ def save_model(model: Model, folder: Path, about: Mapping[str, Any]) -> None:
     body = model.body
     config = {
         "discover": to_json(model.discover), "transfer": to_json(model.transfer), "cameras": list(body.cameras),
-        "size": list(body.size), "skill": body.skill, "tokens": model.tokens, "fps": model.fps,
+        "size": list(body.size), "skill": body.skill, "tokens": model.tokens, "pace": model.pace, "fps": model.fps,
     }  # fmt: skip
     files = [
         (_CONFIG, to_bytes(config)),
@@ -73,8 +75,8 @@ def load_model(folder: Path, device: torch.device) -> Model:
         ranges = range_from(stats["states"]), range_from(stats["actions"])
         height, width = config["size"]
         body = Body(tuple(config["cameras"]), (height, width), *ranges, config["skill"])
-        tokens, fps = int(config["tokens"]), float(config["fps"])
-        skills, network = SkillModel(discover, body.size), TransferModel(transfer, body, tokens)
+        tokens, pace, fps = int(config["tokens"]), float(config["pace"]), float(config["fps"])
+        skills, network = SkillModel(discover, body.size), TransferModel(transfer, body, tokens, pace)
         for module, name in ((skills, _SKILLS), (network, _TRANSFER)):
             weights = safetensors.torch.load_file(folder / name)
             module.load_state_dict({key: tensor.float() for key, tensor in weights.items()})
@@ -82,7 +84,7 @@ def load_model(folder: Path, device: torch.device) -> Model:
         raise CheckpointError(f"{folder} is not a model this version can read: {error}") from error
     except (ConfigError, DataError) as error:
         raise CheckpointError(f"{folder} is not a model this version can read: {error}") from error
-    return Model(discover, transfer, body, tokens, fps, skills.to(device).eval(), network.to(device).eval())
+    return Model(discover, transfer, body, tokens, pace, fps, skills.to(device).eval(), network.to(device).eval())
 
 
 def _packed(module: nn.Module) -> bytes:

@@ -32,7 +32,7 @@ MOMENTS = 64
 class TransferModel(nn.Module):
     """What transfer learns: a policy and an aligner."""
 
-    def __init__(self, config: TransferConfig, body: Body, tokens: int, pace: float = 1.0) -> None:
+    def __init__(self, config: TransferConfig, body: Body, tokens: int, pace: float) -> None:
         """Plans have this many `tokens`; in one chunk of actions a robot usually moves on by `pace` of them."""
         super().__init__()
         self.policy = policy_of(config.policy, body)
@@ -84,8 +84,9 @@ class TransferPhase:
         self.body = Body(bank.cameras, bank.size, *ranges, skills.shape[1])
         length = float(episodes.lengths[train].mean())
         self.tokens = config.aligner.tokens or max(1, round(length / 2))
+        self.pace = config.policy.execute * self.tokens / length
         seed_everything(seed, self.name, "weights")
-        self.network = TransferModel(config, self.body, self.tokens, config.policy.execute * self.tokens / length)
+        self.network = TransferModel(config, self.body, self.tokens, self.pace)
         self.module: nn.Module = self.network
 
     def _spans(self, episodes: Ints) -> list[tuple[int, int]]:

@@ -1,0 +1,36 @@
+"""Ways to read a plan: which of its skills is to be executed now. The model's aligner is one; the others are measures.
+
+`clock`: the plan moves on at the pace of the training episodes, whatever the scene shows. `nearest`: the skill of the
+plan nearest to what the skill encoder makes of the scene, the image repeated to a clip (the paper's NN-composition).
+"""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from xskill.discover.encoder import as_input
+from xskill.transfer.alignment import Alignment
+from xskill.transfer.model import Model
+
+Reading = Literal["aligner", "clock", "nearest"]
+
+
+def read(reading: Reading, model: Model, scenes: Tensor, plans: Tensor, before: Tensor, acted: Tensor) -> Alignment:
+    """The skills for B robots: scenes (B, H, W, 3) uint8, plans (B, N, D).
+
+    `before` (B, N) is the attention of one chunk ago, `acted` (B,) how many chunks each robot has carried out.
+    """
+    if reading == "aligner":
+        found: Alignment = model.network.aligner(scenes, plans, before)
+        return found
+    if reading == "clock":
+        place = (acted * model.pace).round().long().clamp(max=plans.shape[1] - 1)
+    else:
+        features = model.skills.encoder.features(as_input(scenes))
+        clips = features[:, None].expand(-1, model.discover.clip_length, -1)
+        likeness = F.normalize(plans, dim=-1) @ F.normalize(model.skills.encoder.skills(clips), dim=-1)[:, :, None]
+        place = likeness[:, :, 0].argmax(1)
+    skills = plans[torch.arange(len(plans), device=plans.device), place]
+    return Alignment(skills, F.one_hot(place, plans.shape[1]).float())

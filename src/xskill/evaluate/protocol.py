@@ -1,0 +1,86 @@
+"""What is asked of a robot in each episode of a suite: pure functions of the suite and the condition's number."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from xskill.engine.config import did_you_mean
+from xskill.errors import ConfigError, DataError
+from xskill.evaluate import SUITES
+from xskill.kitchen.demos import Demonstration
+from xskill.kitchen.env import initial_state
+from xskill.kitchen.tasks import STEPS_PER_TASK
+
+EXTRA_STEPS = 100
+"""More steps for an episode in which something is undone."""
+UNDO_AFTER = 20
+"""Steps between the completion of a sub-task and its being undone."""
+ROBOT = "franka"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A column of a table: who is seen in the prompts, how fast, and whether somebody interferes."""
+
+    name: str
+    body: str
+    speed: float = 1.0
+    undo: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One episode to come."""
+
+    suite: str
+    setting: Setting
+    condition: int
+    prompt: str
+    """The demonstration that is shown."""
+    asked: tuple[str, ...]
+    """Its sub-tasks in order."""
+    start: npt.NDArray[np.float64]
+    """The state it begins in, (30,)."""
+
+    @property
+    def seed(self) -> str:
+        """What is random in the episode is a function of this: the same in all settings and for all methods."""
+        return f"{self.suite}/{self.condition}"
+
+    @property
+    def limit(self) -> int:
+        """Steps after which it is over."""
+        return STEPS_PER_TASK * len(self.asked) + (EXTRA_STEPS if self.setting.undo else 0)
+
+    @property
+    def undo_at(self) -> int | None:
+        """After how many completions the latest is undone, if at all: the first, the second or the third."""
+        return 1 + self.condition % max(1, len(self.asked) - 1) if self.setting.undo else None
+
+
+def settings(suite: str, demonstrator: str) -> tuple[Setting, ...]:
+    """The columns of a suite for a model that has watched `demonstrator`."""
+    if suite not in SUITES:
+        raise ConfigError(f"there is no suite '{suite}'{did_you_mean(suite, SUITES)}")
+    if suite == "perturb":
+        return (Setting("cross x1, undone", demonstrator, undo=True),)
+    speeds = (1.0, 1.3, 1.5, 2.0)
+    return (Setting("same x1", ROBOT), *(Setting(f"cross x{speed:g}", demonstrator, speed) for speed in speeds))
+
+
+def trials(
+    suite: str, columns: Sequence[Setting], prompts: Sequence[Demonstration], conditions: Sequence[int]
+) -> list[Trial]:
+    """All episodes of a suite. Condition i shows one held-out demonstration and begins near another's first state."""
+    if not prompts:
+        raise DataError("no demonstration shows the unseen task, so there is nothing to prompt with")
+    found = []
+    for setting in columns:
+        for condition in conditions:
+            shown = prompts[condition % len(prompts)]
+            begun = prompts[(condition + 1 + condition // len(prompts)) % len(prompts)]
+            start = initial_state(suite, condition, begun.qpos[0])
+            found.append(Trial(suite, setting, condition, shown.title, shown.order, start))
+    return found

@@ -1,0 +1,208 @@
+"""Episodes in many kitchens at once, one batched decision for all.
+
+What happens in an episode depends on its trial alone, not on how many processes simulate, nor on which episodes run
+beside it: kitchens do what they are told, and a robot always has the same place in a batch of always the same width.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from xskill.compose.agent import Agent, Observation, act_together
+from xskill.compose.plan import SkillPlan
+from xskill.compose.reading import Reading
+from xskill.evaluate.protocol import UNDO_AFTER, Trial
+from xskill.kitchen.env import NAMES
+from xskill.kitchen.many import Kitchens, Report, Start
+from xskill.kitchen.render import RenderOptions
+from xskill.kitchen.tasks import score
+from xskill.transfer.model import Model
+
+Chunk = npt.NDArray[np.floating]
+Pixels = npt.NDArray[np.uint8]
+Watch = Callable[[Trial, Pixels], None]
+"""Is shown the frames (T, H, W, 3) of each chunk of an episode."""
+
+WIDTH = 32
+"""Robots that decide together; fewer leave places empty."""
+STATE_NOISE = 0.01
+"""The benchmark's noise on observed joints."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What became of a trial."""
+
+    setting: str
+    condition: int
+    prompt: str
+    asked: tuple[str, ...]
+    completed: tuple[tuple[str, int], ...]
+    """Sub-tasks in the order first completed, each with its step."""
+    score: float
+    order_free: float
+    success: bool
+    steps: int
+    undone: tuple[str, int] | None
+    """What was undone, and when."""
+    redone: int | None
+    """At which step it was seen done again."""
+    seconds: float
+    """How long it took; the only thing here that is not the same every time."""
+
+
+class Performer(Protocol):
+    """What moves robots: a trained model, or anything else that is to be scored like one."""
+
+    cameras: tuple[str, ...]
+    size: tuple[int, int]
+    window: int
+    """Latest observations it wants to see."""
+
+    def begin(self, place: int, trial: Trial) -> None:
+        """A new episode begins at this place of the batch."""
+
+    def decide(self, seen: Mapping[int, Sequence[Observation]]) -> dict[int, Chunk]:
+        """Chunks of actions (T, 9) for the places named, given their latest observations, oldest first."""
+
+
+class Robots:
+    """A trained model that follows the prompts."""
+
+    def __init__(self, model: Model, plan: Callable[[Trial], SkillPlan], reading: Reading, width: int = WIDTH) -> None:
+        self.cameras, self.size, self.window = model.body.cameras, model.body.size, model.transfer.policy.observe
+        self._model, self._plan, self._reading = model, plan, reading
+        self._agents: list[Agent | None] = [None] * width
+
+    def begin(self, place: int, trial: Trial) -> None:
+        agent = Agent(self._model, seed=trial.seed, reading=self._reading)
+        agent.follow(self._plan(trial))
+        self._agents[place] = agent
+
+    def decide(self, seen: Mapping[int, Sequence[Observation]]) -> dict[int, Chunk]:
+        acting = [agent if place in seen else None for place, agent in enumerate(self._agents)]
+        for place, moments in seen.items():
+            agent = acting[place]
+            assert agent is not None
+            for moment in moments:
+                agent.see(moment)
+        decisions = act_together(acting)
+        return {place: decision.actions for place, decision in enumerate(decisions) if decision is not None}
+
+
+class Replayed:
+    """Plays the actions of the demonstration that is shown, whatever it sees."""
+
+    cameras: tuple[str, ...] = ("side",)
+    window = 1
+
+    def __init__(self, actions: Callable[[Trial], Chunk], size: int, chunk: int = 8) -> None:
+        self.size = (size, size)
+        self._actions, self._chunk = actions, chunk
+        self._left: dict[int, Chunk] = {}
+
+    def begin(self, place: int, trial: Trial) -> None:
+        self._left[place] = self._actions(trial)
+
+    def decide(self, seen: Mapping[int, Sequence[Observation]]) -> dict[int, Chunk]:
+        chunks = {place: self._left[place][: self._chunk] for place in seen}
+        for place in seen:  # the last action is held
+            self._left[place] = self._left[place][min(self._chunk, len(self._left[place]) - 1) :]
+        return chunks
+
+
+@dataclass
+class _Episode:
+    trial: Trial
+    report: Report
+    began: float = field(default_factory=time.perf_counter)
+    undone: tuple[str, int] | None = None
+    redone: int | None = None
+
+    def due(self) -> int | None:
+        """The step at which something is to be undone, if that is known and was not done yet."""
+        wanted, steps = self.trial.undo_at, self.report.info["steps"]
+        return steps[wanted - 1] + UNDO_AFTER if wanted and not self.undone and len(steps) >= wanted else None
+
+    def record(self) -> Record:
+        trial, info = self.trial, self.report.info
+        worth = score(trial.asked, info["order"])
+        return Record(
+            trial.setting.name, trial.condition, trial.prompt, trial.asked,
+            tuple(zip(info["order"], info["steps"], strict=True)),
+            worth.ordered, worth.order_free, worth.success, info["step"],
+            self.undone, self.redone, round(time.perf_counter() - self.began, 3),
+        )  # fmt: skip
+
+
+def roll_out(
+    todo: Sequence[Trial], performer: Performer, *, workers: int, width: int = WIDTH, watch: Watch | None = None
+) -> Iterator[Record]:
+    """Run episodes and yield the record of each when it is over. With `watch`, every frame is rendered and shown."""
+    queues = {place: deque(t for t in todo if t.condition % width == place) for place in range(width)}
+    queues = {place: queue for place, queue in queues.items() if queue}
+    kitchen_of = {place: index for index, place in enumerate(queues)}
+    if not queues:
+        return
+    height, columns = performer.size
+    options: dict[str, Any] = {
+        "cameras": performer.cameras, "options": RenderOptions(height, columns), "state_noise": STATE_NOISE,
+    }  # fmt: skip
+    window = max(performer.window, 64) if watch else performer.window
+    with Kitchens(len(queues), workers=workers, window=window, **options) as kitchens:
+        live: dict[int, _Episode] = {}
+        while queues or live:
+            new = {place: queues[place].popleft() for place in queues if place not in live}
+            queues = {place: queue for place, queue in queues.items() if queue}
+            if new:
+                reports = kitchens.reset({kitchen_of[place]: _start(trial) for place, trial in new.items()})
+                for place, trial in new.items():
+                    live[place] = _Episode(trial, reports[kitchen_of[place]])
+                    performer.begin(place, trial)
+            seen = {place: _seen(kitchens, kitchen_of[place], performer) for place in live}
+            chunks = performer.decide(seen)
+            for place, episode in live.items():  # what is to be undone is undone at its step, not after the chunk
+                due = episode.due()
+                if due is not None:
+                    chunks[place] = chunks[place][: max(1, due - episode.report.info["step"])]
+            before = {place: episode.report.info["step"] for place, episode in live.items()}
+            reports = kitchens.step({kitchen_of[place]: chunk for place, chunk in chunks.items()})
+            for place, episode in list(live.items()):
+                episode.report = reports[kitchen_of[place]]
+                now = episode.report.info["step"]
+                if watch is not None:
+                    side = kitchens.observations[NAMES["side"]][kitchen_of[place]]
+                    watch(episode.trial, side[len(side) - (now - before[place]) :].copy())
+                if episode.undone and episode.redone is None and episode.undone[0] in episode.report.info["complete"]:
+                    episode.redone = now
+                if episode.report.over:
+                    yield episode.record()
+                    del live[place]
+                elif (due := episode.due()) is not None and now >= due:
+                    task = episode.report.info["order"][-1]
+                    episode.report = kitchens.undo({kitchen_of[place]: task})[kitchen_of[place]]
+                    episode.undone = (task, now)
+
+
+def watched(trial: Trial, performer: Performer) -> Pixels:
+    """All frames (T, H, W, 3) of an episode, which happens as it does in any other roll-out."""
+    shown: list[Pixels] = []
+    for _ in roll_out([trial], performer, workers=1, watch=lambda _, frames: shown.append(frames)):
+        pass
+    return np.concatenate(shown)
+
+
+def _start(trial: Trial) -> Start:
+    return Start(trial.condition, {"qpos": trial.start, "asked": trial.asked, "limit": trial.limit})
+
+
+def _seen(kitchens: Kitchens, kitchen: int, performer: Performer) -> list[Observation]:
+    """The latest observations of a kitchen, named as the performer's cameras are."""
+    names = {"state": "state"} | {camera: NAMES[camera] for camera in performer.cameras}
+    views = {name: kitchens.observations[key][kitchen] for name, key in names.items()}
+    return [{name: view[moment] for name, view in views.items()} for moment in range(-performer.window, 0)]

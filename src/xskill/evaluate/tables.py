@@ -1,0 +1,74 @@
+"""From records to a table: what the paper says, and what we measured, with its interval."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xskill.evaluate.rollouts import Record
+from xskill.evaluate.statistics import mean_interval, success_interval
+
+PAPER: Mapping[str, Mapping[str, float]] = {
+    "XSkill (K=128)": {"same x1": 95.8, "cross x1": 89.4, "cross x1.3": 83.7, "cross x1.5": 70.2},
+    "XSkill, NN-compose": {"same x1": 93.7, "cross x1": 61.2, "cross x1.3": 23.4, "cross x1.5": 15.2},
+}
+"""Scores of the paper's main table, in per cent."""
+
+Seeds = Sequence[Sequence[Record]]
+"""Records of one method, a sequence for each training."""
+
+
+def summary(method: Seeds) -> dict[str, dict[str, Any]]:
+    """Setting -> what its episodes came to: the mean score with a 95 % interval, and more."""
+    found: dict[str, dict[str, Any]] = {}
+    for setting in dict.fromkeys(record.setting for records in method for record in records):
+        seeds = [[record for record in records if record.setting == setting] for records in method]
+        every = [record for records in seeds for record in records]
+        scores = {seed: [record.score for record in records] for seed, records in enumerate(seeds) if records}
+        interval = mean_interval(scores)
+        success = success_interval(sum(record.success for record in every), len(every))
+        found[setting] = {
+            "score": interval.mean, "low": interval.low, "high": interval.high,
+            "success": success.mean, "success_low": success.low, "success_high": success.high,
+            "order_free": sum(record.order_free for record in every) / len(every),
+            "episodes": len(every), "seeds": len(scores),
+        }  # fmt: skip
+        undone = [record for record in every if record.undone]
+        if undone:
+            redone = success_interval(sum(record.redone is not None for record in undone), len(undone))
+            found[setting] |= {
+                "undone": len(undone), "redone": redone.mean, "redone_low": redone.low, "redone_high": redone.high,
+                "recovered": sum(r.redone is not None and r.success for r in undone) / len(undone),
+            }  # fmt: skip
+    return found
+
+
+def markdown(suite: str, methods: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+    """The table of a suite: methods in rows, settings in columns, scores in per cent with their 95 % interval."""
+    columns = list(dict.fromkeys(setting for settings in methods.values() for setting in settings))
+    rows = [["", *columns], ["---"] * (1 + len(columns))]
+    if suite == "table1":
+        rows += [[f"paper: {name}", *(_plain(scores.get(c)) for c in columns)] for name, scores in PAPER.items()]
+    for name, settings in methods.items():
+        rows.append([f"**{name}**", *(_score(settings.get(column)) for column in columns)])
+        if suite == "perturb":
+            rows.append([f"{name}: undone sub-task redone", *(_redone(settings.get(column)) for column in columns)])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _plain(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _score(cell: Mapping[str, Any] | None) -> str:
+    return (
+        "-" if cell is None else f"**{_percent(cell, 'score')}** ({_percent(cell, 'low')} to {_percent(cell, 'high')})"
+    )
+
+
+def _redone(cell: Mapping[str, Any] | None) -> str:
+    if cell is None or "redone" not in cell:
+        return "-"
+    return f"{_percent(cell, 'redone')} ({_percent(cell, 'redone_low')} to {_percent(cell, 'redone_high')})"
+
+
+def _percent(cell: Mapping[str, Any], name: str) -> str:
+    return f"{100 * cell[name]:.1f}"
