@@ -81,7 +81,9 @@ PRESETS: dict[str, tuple[str, Config]] = {
                     solver="ddim",
                     solver_steps=10,
                 ),
-                aligner=AlignerConfig(tokens=100, vision="small", vision_width=128, layers=3, feedforward=256),
+                aligner=AlignerConfig(
+                    kind="tracker", tokens=100, vision="small", vision_width=128, layers=3, feedforward=256
+                ),
                 loop=LoopConfig(
                     steps=8000,
                     precision="bf16",
@@ -90,6 +92,7 @@ PRESETS: dict[str, tuple[str, Config]] = {
                     warmup_steps=200,
                     clip_norm=1.0,
                     ema_decay=0.999,
+                    compile=True,
                     checkpoint_every=1000,
                 ),
             ),
@@ -134,7 +137,9 @@ PRESETS: dict[str, tuple[str, Config]] = {
                     vision="small", vision_width=64, condition_width=64, channels=(32, 64), kernel=3, time_width=32,
                     solver="ddim", solver_steps=8,
                 ),
-                aligner=AlignerConfig(tokens=50, vision="small", vision_width=64, layers=2, feedforward=128),
+                aligner=AlignerConfig(
+                    kind="tracker", tokens=50, vision="small", vision_width=64, layers=2, feedforward=128
+                ),
                 loop=LoopConfig(
                     steps=1500, learning_rate=1e-3, schedule="cosine", warmup_steps=50, clip_norm=1.0, ema_decay=0.99,
                     checkpoint_every=500,

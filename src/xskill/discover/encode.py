@@ -73,7 +73,7 @@ def _pieces(video: Video) -> Iterator[npt.NDArray[np.uint8]]:
 
 def resized(frames: npt.NDArray[np.uint8], size: tuple[int, int], device: torch.device) -> Tensor:
     """Frames (N, h, w, 3) uint8 as the encoder takes them, (N, H, W, 3), resized without aliasing if need be."""
-    pixels = as_input(torch.from_numpy(np.ascontiguousarray(frames)).to(device))
+    pixels = as_input(torch.from_numpy(np.array(frames)).to(device))
     if pixels.shape[1:3] == size:
         return pixels
     upright = F.interpolate(pixels.permute(0, 3, 1, 2), size, mode="bilinear", antialias=True)

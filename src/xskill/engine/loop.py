@@ -26,6 +26,9 @@ from xskill.engine.record import Recorder
 from xskill.engine.seeds import generator, seed_everything
 from xskill.errors import Interrupted, RunError
 
+THREADS = 4
+"""CPU threads of a process that trains on a GPU."""
+
 Batch = dict[str, Tensor]
 Tensors = tuple[Tensor, ...] | list[Tensor]
 
@@ -88,6 +91,10 @@ def train(
     raised. Raises `RunError` when the loss is not finite or the disk is full.
     """
     acc = accelerator(device, config.precision)
+    if (
+        acc.device.type == "cuda"
+    ):  # what is left to the CPU is small; threads that wait for it slow other trainings down
+        torch.set_num_threads(min(THREADS, torch.get_num_threads()))
     phase.module.to(acc.device)
     averaged = _average(phase.module, config) if config.ema_decay else None  # before accelerate replaces the forward
     if averaged is not None:

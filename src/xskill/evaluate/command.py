@@ -94,7 +94,7 @@ def evaluate(suite: str, options: Evaluate) -> None:
     console.print(table)
     console.print(f"records, one line an episode, in {out}")
     if options.json:
-        print(json.dumps(results))
+        console.print(json.dumps(results))
 
 
 class _Bench:

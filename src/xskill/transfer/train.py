@@ -82,6 +82,7 @@ class TransferPhase:
         rows = np.concatenate([np.arange(s, s + n) for s, n in self._spans(train)])
         ranges = range_of(episodes.states[rows]), range_of(episodes.actions[rows])
         self.body = Body(bank.cameras, bank.size, *ranges, skills.shape[1])
+        self._width = torch.tensor(self.body.states.half, device=device)
         length = float(episodes.lengths[train].mean())
         self.tokens = config.aligner.tokens or max(1, round(length / 2))
         self.pace = config.policy.execute * self.tokens / length
@@ -103,25 +104,22 @@ class TransferPhase:
         return self._moments(self._train[chosen.numpy()], (share * lengths[chosen]).long(), step)
 
     def _moments(self, episodes: Ints, at: Tensor, step: Step) -> Batch:
-        """Indices of everything that belongs to frame `at` of each episode."""
-        config, policy = self._config, self._config.policy
+        """Frame `at` of each episode, and what is drawn for it; beside its plan stands that of the next in the batch.
+
+        What belongs to a moment follows from this on the device, where it costs less.
+        """
         start = torch.from_numpy(self._episodes.starts[episodes])
         last = torch.from_numpy(self._episodes.lengths[episodes]) - 1
-        seen = (at[:, None] + torch.arange(1 - policy.observe, 1)).clamp(min=0)
-        done = at[:, None] + torch.arange(policy.predict) - (policy.observe - 1)
-        kept = (done >= 0) & (done <= last[:, None]) if config.mask_padding else torch.full_like(done, True).bool()
-        share = warped(len(at), self.tokens, config.plan_warp, step.generator("warp"))
-        plan = torch.floor(share * last[:, None] + 0.5).long()
-        away = (plan - at[:, None]) * (self.tokens / last.clamp(min=1)[:, None])
-        pixels = torch.randint(-config.shift, config.shift + 1, (len(at), 2), generator=step.generator("shift"))
+        shift = self._config.shift
+        plans = start, last, torch.rand(len(at), KNOTS, generator=step.generator("warp"))
+        starts, lasts, speeds = (torch.stack([drawn, drawn.roll(1, 0)], 1) for drawn in plans)
         return {
             "ids": start + at,
-            "seen": start[:, None] + seen,
-            "done": start[:, None] + done.clamp(min=0).minimum(last[:, None]),
-            "kept": kept,
-            "plan": spliced(start[:, None] + plan, away, config.plan_splice, step.generator("splice")),
-            "away": away.float(),
-            "shift": pixels,
+            "start": starts,
+            "last": lasts,
+            "speeds": speeds,
+            "splice": torch.rand(len(at), 4, generator=step.generator("splice")),
+            "shift": torch.randint(-shift, shift + 1, (len(at), 2), generator=step.generator("shift")),
         }
 
     def loss(self, module: nn.Module, batch: Batch, step: Step) -> tuple[Tensor, Mapping[str, Tensor]]:
@@ -129,20 +127,30 @@ class TransferPhase:
         return policy + aligner, {"policy_loss": policy, "aligner_loss": aligner}
 
     def _looked_up(self, batch: Batch, *, noisy: bool) -> dict[str, Tensor]:
-        """What the indices of a batch stand for; `noisy` as in training."""
-        config = self._config
-        images = {camera: shifted(store[batch["seen"]], batch["shift"]) for camera, store in self._frames.items()}
-        state, skill, plan = self._states[batch["seen"]], self._skills[batch["ids"]], self._skills[batch["plan"]]
-        told, hidden = skill, torch.zeros(plan.shape[:2], dtype=torch.bool, device=plan.device)
+        """Everything that belongs to the moments of a batch, on the device; `noisy` as in training."""
+        config, policy, device = self._config, self._config.policy, self._skills.device
+        start, last = batch["start"][:, :1], batch["last"][:, :1]
+        at = batch["ids"][:, None] - start
+        seen = start + (at + torch.arange(1 - policy.observe, 1, device=device)).clamp(min=0)
+        done = at + torch.arange(policy.predict, device=device) - (policy.observe - 1)
+        kept = (done >= 0) & (done <= last) if config.mask_padding else torch.full_like(done, True).bool()
+        done = start + done.clamp(min=0).minimum(last)
+        shares = warped(batch["speeds"], self.tokens, config.plan_warp)  # (B, 2, tokens), this plan and another
+        plans = batch["start"][:, :, None] + torch.floor(shares * batch["last"][:, :, None] + 0.5).long()
+        away = (plans[:, 0] - batch["ids"][:, None]) * (self.tokens / last.clamp(min=1))
+        plan = spliced(plans, away, config.plan_splice, batch["splice"])
+
+        images = {camera: store[seen] for camera, store in self._frames.items()}
+        state, skill, tokens = self._states[seen], self._skills[batch["ids"]], self._skills[plan]
+        told, hidden = skill, torch.zeros(plan.shape, dtype=torch.bool, device=device)
         if noisy:
-            width = torch.tensor(self.body.states.half, device=state.device)
-            state = state + config.state_noise * width * torch.randn_like(state)
-            told, plan = _disturbed(skill, config.skill_noise), _disturbed(plan, config.plan_noise)
-            hidden = torch.rand(plan.shape[:2], device=plan.device) < config.plan_drop
-        actions = self._actions[batch["done"]]
+            images = {camera: shifted(frames, batch["shift"]) for camera, frames in images.items()}
+            state = state + config.state_noise * self._width * torch.randn_like(state)
+            told, tokens = _disturbed(skill, config.skill_noise), _disturbed(tokens, config.plan_noise)
+            hidden = torch.rand(plan.shape, device=device) < config.plan_drop
         return {
-            **images, "state": state, "skill": skill, "told": told, "plan": plan, "hidden": hidden,
-            "away": batch["away"], "actions": actions, "kept": batch["kept"],
+            **images, "state": state, "skill": skill, "told": told, "plan": tokens, "hidden": hidden, "away": away,
+            "actions": self._actions[done], "kept": kept,
         }  # fmt: skip
 
     def updated(self) -> None:
@@ -157,7 +165,6 @@ class TransferPhase:
         step = Step(0, self.name, 0)
         device = self._skills.device
         batch = {n: t.to(device) for n, t in self._moments(self._held_out[which], at, step).items()}
-        batch["shift"] = torch.zeros_like(batch["shift"])
         seen = self._looked_up(batch, noisy=False)
         policy_loss, aligner_loss = module(seen, self.cameras)
         found = module.aligner(seen[self.cameras[0]][:, -1], seen["plan"])
@@ -178,29 +185,28 @@ class TransferPhase:
         }
 
 
-def warped(plans: int, tokens: int, amount: float, random: torch.Generator) -> Tensor:
-    """Where in its episode each token of each plan comes from, 0 to 1, rising: evenly, or faster in places, (P, N)."""
-    even = torch.linspace(0, 1, tokens, dtype=torch.float64).expand(plans, -1)
-    drawn = 2 * torch.rand(plans, KNOTS, generator=random, dtype=torch.float64) - 1
-    if not amount:
-        return even
-    passed = F.pad(torch.cumsum((amount * math.log(2) * drawn).exp(), 1), (1, 0))
-    passed = passed / passed[:, -1:]
+def warped(draws: Tensor, tokens: int, amount: float) -> Tensor:
+    """Where in its episode each token of a plan comes from, 0 to 1, rising: evenly, or faster in places.
+
+    Draws (..., KNOTS), from 0 to 1, decide how fast each piece is: (..., tokens).
+    """
+    even = torch.linspace(0, 1, tokens, dtype=torch.float64, device=draws.device).expand(*draws.shape[:-1], -1)
+    passed = F.pad(torch.cumsum((amount * math.log(2) * (2 * draws.double() - 1)).exp(), -1), (1, 0))
+    passed = passed / passed[..., -1:]
     piece = (even * KNOTS).long().clamp(max=KNOTS - 1)
-    low, high = passed.gather(1, piece), passed.gather(1, piece + 1)
+    low, high = passed.gather(-1, piece), passed.gather(-1, piece + 1)
     return low + (even * KNOTS - piece) * (high - low)
 
 
-def spliced(plans: Tensor, away: Tensor, often: float, random: torch.Generator) -> Tensor:
-    """Plans (B, N) whose later part, and whose earlier one, is `often` that of the next plan of the batch.
+def spliced(plans: Tensor, away: Tensor, often: float, draws: Tensor) -> Tensor:
+    """The first of two plans (B, 2, N), of which the later part, and the earlier one, is `often` that of the second.
 
-    What is replaced begins `APART` tokens or more from the moment seen, at a place of its own for each plan.
+    What is replaced begins `APART` tokens or more from the moment seen, at a place that draws (B, 4) decide.
     """
-    draw = torch.rand(4, len(plans), 1, generator=random)
-    apart = APART + draw[2:] * away.abs().amax(1, keepdim=True)
-    other = plans.roll(1, 0)
-    later, earlier = (away > apart[0]) & (draw[0] < often), (away < -apart[1]) & (draw[1] < often)
-    return torch.where(later | earlier, other, plans)
+    apart = APART + draws[:, 2:] * away.abs().amax(1, keepdim=True)
+    later = (away > apart[:, :1]) & (draws[:, :1] < often)
+    earlier = (away < -apart[:, 1:]) & (draws[:, 1:2] < often)
+    return torch.where(later | earlier, plans[:, 1], plans[:, 0])
 
 
 def shifted(images: Tensor, by: Tensor) -> Tensor:

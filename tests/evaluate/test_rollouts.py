@@ -1,0 +1,162 @@
+"""Roll-outs: what is recorded is what happened, whoever simulates and whatever runs beside it."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.evaluate.made import SIZE, model, trial
+from xskill.compose.agent import Observation
+from xskill.compose.plan import SkillPlan
+from xskill.evaluate.protocol import Trial, settings, trials
+from xskill.evaluate.rollouts import Record, Replayed, Robots, roll_out, watched
+from xskill.kitchen.demos import Demonstration, read_demonstrations
+from xskill.kitchen.env import HOME
+
+
+class Still:
+    """Does nothing, eight steps at a time."""
+
+    cameras: tuple[str, ...] = ("side",)
+    size = (SIZE, SIZE)
+    window = 1
+
+    def begin(self, place: int, trial: Trial) -> None:
+        pass
+
+    def decide(self, seen: Mapping[int, Sequence[object]]) -> dict[int, np.ndarray]:
+        return {place: np.tile(HOME[:9], (8, 1)) for place in seen}
+
+
+def records(*todo: Trial) -> list[Record]:
+    return sorted(roll_out(todo, Still(), workers=1), key=lambda record: record.condition)
+
+
+def test_time_runs_out() -> None:
+    (record,) = records(trial("light"))
+    assert record.steps == 70
+    assert (record.score, record.order_free, record.success, record.completed) == (0, 0, False, ())
+
+
+def test_what_is_done_at_once_counts_in_the_prompts_order_and_ends_the_episode() -> None:
+    found = records(
+        trial("slide", "light", done=("light", "slide")),
+        trial("light", "slide", "hinge", condition=1, done=("light", "slide")),
+        trial("hinge", "slide", condition=2, done=("slide",)),
+    )
+    assert found[0].success
+    assert found[0].completed == (("slide", 0), ("light", 0))
+    assert found[0].steps <= 1  # nothing was left to do
+    assert (found[1].score, found[1].steps) == (2 / 3, 210)
+    assert (found[2].score, found[2].order_free) == (0, 0.5)  # too early, so it does not count
+
+
+def test_a_sub_task_that_was_not_shown_ends_the_episode() -> None:
+    (record,) = records(trial("hinge", "slide", done=("light",)))
+    assert record.completed == (("light", 0),)
+    assert record.steps <= 1
+    assert record.order_free == 0
+
+
+def test_the_last_finished_sub_task_is_undone_at_its_step_and_there_is_more_time() -> None:
+    (record,) = records(trial("slide", "hinge", done=("slide",), undo=True))
+    assert record.undone == ("slide", 20)
+    assert record.redone is None
+    assert record.steps == 240
+    assert not record.success
+    assert record.score == 0.5  # it was done first, and that counts
+
+
+def robots(kind: type[Robots] = Robots) -> Robots:
+    made = model()
+    plan = SkillPlan(
+        torch.randn(made.tokens, made.body.skill, generator=torch.Generator().manual_seed(1)), *[torch.zeros(1)] * 2
+    )
+    return kind(made, lambda trial: plan, "aligner", width=4)
+
+
+def test_records_do_not_depend_on_workers_nor_on_what_runs_beside() -> None:
+    todo = [trial("light", condition=condition, setting=name) for name in ("a", "b") for condition in range(5)]
+
+    def found(workers: int, todo: Sequence[Trial]) -> list[Record]:
+        made = roll_out(todo, robots(), workers=workers, width=4)
+        return sorted((replace(r, seconds=0.0) for r in made), key=lambda r: (r.setting, r.condition))
+
+    once = found(1, todo)
+    assert len(once) == 10
+    shuffled = todo.copy()
+    random.Random(0).shuffle(shuffled)
+    assert found(2, shuffled) == once
+    assert found(4, todo[7:]) == once[7:]
+
+
+def test_an_episode_watched_again_is_the_same_episode() -> None:
+    """Rendering every frame instead of those a policy sees changes nothing, noise on joints included."""
+    moved: list[list[np.ndarray]] = [[], []]
+
+    class Noted(Robots):
+        def decide(self, seen: Mapping[int, Sequence[Observation]]) -> dict[int, np.ndarray]:
+            chunks = super().decide(seen)
+            kept.extend(chunks.values())
+            return chunks
+
+    kept = moved[0]
+    frames = watched(trial("light"), robots(Noted))
+    kept = moved[1]
+    (record,) = roll_out([trial("light")], robots(Noted), workers=1)
+    assert frames.shape == (record.steps, SIZE, SIZE, 3)
+    assert np.array_equal(np.concatenate(moved[0]), np.concatenate(moved[1]))
+
+
+@pytest.mark.demos
+def test_a_replayed_demonstration_is_scored_as_it_was_performed(demos: Path) -> None:
+    good = read_demonstrations(demos).good
+    shown = [demo for demo in good if demo.order == ("microwave", "kettle", "light", "slide")][:2]
+    actions = {demo.title: demo.ctrl for demo in shown}
+    right = [
+        replace(trial(*demo.order, condition=index), prompt=demo.title, start=demo.qpos[0])
+        for index, demo in enumerate(shown)
+    ]
+    wrong = replace(right[0], condition=2, asked=("kettle", "microwave", "light", "slide"))
+    other = replace(right[0], condition=3, asked=("microwave", "light", "slide", "hinge"))
+    undone = replace(right[0], condition=4, setting=replace(right[0].setting, undo=True))
+    found = {
+        r.condition: r
+        for r in roll_out([*right, wrong, other, undone], Replayed(lambda t: actions[t.prompt], SIZE), workers=2)
+    }
+    for index, demo in enumerate(shown):
+        assert found[index].success
+        assert [task for task, _ in found[index].completed] == list(demo.order)
+        assert found[index].steps == found[index].completed[-1][1]
+    assert found[2].score == 0.25  # the kettle; what follows waits for the microwave, which came too early
+    assert found[2].order_free == 1
+    assert found[3].completed[-1][0] == "kettle"  # not shown: over
+    assert found[3].score == 0.25
+    assert found[4].undone is not None
+    assert found[4].undone[1] >= found[4].completed[1][1] + 20  # condition 4 undoes after the second
+    assert found[4].redone is None
+
+
+def test_trials_are_pure_functions_of_suite_and_condition() -> None:
+    qpos = np.tile(HOME, (5, 1))
+    shown = [Demonstration(str(index), "x", qpos, qpos[:, :9]) for index in range(3)]
+    columns = settings("table1", "sphere")
+    assert [column.name for column in columns] == ["same x1", "cross x1", "cross x1.3", "cross x1.5", "cross x2"]
+    found = trials("table1", columns, shown, range(8))
+    again = trials("table1", columns[1:2], shown, [5])
+    (one,) = [t for t in found if t.setting == columns[1] and t.condition == 5]
+    assert np.array_equal(one.start, again[0].start)
+    assert one.prompt == again[0].prompt == "x/2"
+    assert one.seed == again[0].seed
+    assert len({t.start.tobytes() for t in found}) == 8  # the same in every column
+    assert {t.prompt for t in found} == {"x/0", "x/1", "x/2"}
+    undone = [
+        replace(t, asked=("light", "slide", "hinge", "kettle"))
+        for t in trials("perturb", settings("perturb", "sphere"), shown, range(4))
+    ]
+    assert [t.undo_at for t in undone] == [1, 2, 3, 1]
+    assert {t.limit for t in undone} == {380}

@@ -1,0 +1,64 @@
+"""From records to numbers in a table."""
+
+import pytest
+
+from xskill.evaluate.rollouts import Record
+from xskill.evaluate.tables import markdown, summary
+
+ASKED = ("microwave", "kettle", "light", "slide")
+
+
+def record(setting: str, condition: int, score: float, undone: bool = False, redone: int | None = None) -> Record:
+    return Record(
+        setting,
+        condition,
+        "x",
+        ASKED,
+        (),
+        score,
+        score,
+        score == 1,
+        100,
+        ("light", 50) if undone else None,
+        redone,
+        1.0,
+    )
+
+
+def test_a_summary_is_the_mean_over_seeds_and_conditions() -> None:
+    seeds = [
+        [record("same x1", 0, 1.0), record("same x1", 1, 0.5), record("cross x1", 0, 0.0)],
+        [record("same x1", 0, 1.0), record("same x1", 1, 0.5), record("cross x1", 0, 0.25)],
+    ]
+    found = summary(seeds)
+    assert found["same x1"]["score"] == 0.75
+    assert found["same x1"]["low"] <= 0.75 <= found["same x1"]["high"]
+    assert found["same x1"]["success"] == 0.5
+    assert (found["same x1"]["episodes"], found["same x1"]["seeds"]) == (4, 2)
+    assert found["cross x1"]["score"] == pytest.approx(0.125)
+    assert "redone" not in found["same x1"]
+
+
+def test_what_was_redone_counts_among_what_was_undone() -> None:
+    found = summary(
+        [
+            [
+                record("u", 0, 1.0, True, 90),
+                record("u", 1, 0.5, True),
+                record("u", 2, 0.75, True, 80),
+                record("u", 3, 0.0),
+            ]
+        ]
+    )
+    assert found["u"]["undone"] == 3
+    assert found["u"]["redone"] == pytest.approx(2 / 3)
+    assert found["u"]["recovered"] == pytest.approx(1 / 3)
+    assert "66.7" in markdown("perturb", {"XSkill": found})
+
+
+def test_the_papers_numbers_stand_beside_ours() -> None:
+    table = markdown("table1", {"XSkill": summary([[record("same x1", 0, 1.0), record("cross x1.5", 0, 0.5)]])})
+    lines = table.splitlines()
+    assert lines[0] == "|  | same x1 | cross x1.5 |"
+    assert lines[2] == "| paper: XSkill (K=128) | 95.8 | 70.2 |"
+    assert lines[-1] == "| **XSkill** | **100.0** (100.0 to 100.0) | **50.0** (50.0 to 50.0) |"
