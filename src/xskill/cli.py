@@ -114,6 +114,14 @@ def evaluate(args: Sequence[str]) -> None:
     run(args[0], tyro.cli(Evaluate, prog=f"xskill eval {args[0]}", args=args[1:], config=_TYRO))
 
 
+def compose(args: Sequence[str]) -> None:
+    with leaving_at_once():
+        from xskill.evaluate.compose import Compose
+        from xskill.evaluate.compose import compose as run
+
+    run(tyro.cli(Compose, prog="xskill compose", args=args, config=_TYRO))
+
+
 def train(args: Sequence[str], command: str = "train") -> None:
     saved, prog = _saved_config(args), f"xskill {command}"
     if saved is None:
@@ -171,6 +179,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "demo": (demo, "see it work, with nothing to prepare"),
     "train": (train, "train a preset"),
     "discover": (partial(train, command="discover"), "train the first phase of a preset alone: skills"),
+    "compose": (compose, "let the robot do what a video shows: `xskill compose --model FOLDER --prompt video.mp4`"),
     "eval": (evaluate, "score trained models: `xskill eval table1 --model FOLDER`"),
     "data": (data, "make datasets: `xskill data make kitchen`"),
     "info": (info, "versions, devices, rendering, what is missing for what"),

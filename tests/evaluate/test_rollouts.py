@@ -105,9 +105,9 @@ def test_an_episode_watched_again_is_the_same_episode() -> None:
             return chunks
 
     kept = moved[0]
-    frames = watched(trial("light"), robots(Noted))
+    _, frames = watched(trial("light"), robots(Noted), width=4)
     kept = moved[1]
-    (record,) = roll_out([trial("light")], robots(Noted), workers=1)
+    (record,) = roll_out([trial("light")], robots(Noted), workers=1, width=4)
     assert frames.shape == (record.steps, SIZE, SIZE, 3)
     assert np.array_equal(np.concatenate(moved[0]), np.concatenate(moved[1]))
 

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from xskill.discover.encode import Video, encode_video
+from xskill.errors import DataError
 from xskill.transfer.alignment import resampled
 from xskill.transfer.model import Model
 
@@ -25,6 +27,8 @@ class SkillPlan:
 @torch.no_grad()
 def plan_of(model: Model, video: Video, fps: float | None = None) -> SkillPlan:
     """Identify the skills in a video of any body, length and size. `fps` is its frame rate, the robot's if unknown."""
+    if all(np.ptp(np.asarray(video[moment : moment + 1])) == 0 for moment in {0, len(video) // 2, len(video) - 1}):
+        raise DataError("the prompt shows nothing: its frames are of one colour")
     rate = fps / model.fps if fps else 1.0
     skills = encode_video(model.skills, video, model.discover, rate=rate)
     frames = resampled(len(skills), model.tokens)

@@ -1,8 +1,10 @@
 """Videos on disk. PyAV does the work; where it is not installed, OpenCV can still write."""
 
 import importlib.util
+import math
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +12,75 @@ import numpy.typing as npt
 from xskill.errors import DataError
 
 Pixels = npt.NDArray[np.uint8]
+
+
+LONGEST = 600
+"""Seconds of the longest video that is read as a whole: it shows one task."""
+MOST = 3000
+"""Frames that are kept of it; of longer ones some are left out, evenly."""
+
+
+def read_video(path: Path, size: tuple[int, int]) -> tuple[Pixels, float]:
+    """A video's frames (T, H, W, 3), upright, of this `size` whatever their shape, evenly spaced in time; their rate.
+
+    Raises `DataError` for what is no video, is damaged, or is too long.
+    """
+    if importlib.util.find_spec("av") is None:
+        raise DataError("reading videos needs PyAV: pip install av")
+    import av
+
+    if not path.is_file():
+        raise DataError(f"there is no video {path}")
+    try:
+        with av.open(str(path)) as container:
+            if not container.streams.video:
+                raise DataError(
+                    f"{path} has no picture, only {', '.join(s.type for s in container.streams) or 'nothing'}"
+                )
+            stream = container.streams.video[0]
+            rate, told = float(stream.average_rate or 25), stream.frames
+            if told > LONGEST * rate or (container.duration or 0) / 1e6 > LONGEST:
+                raise _too_long(path)
+            frames, times = _decoded(path, container, stream, rate, told, size)
+    except (av.error.FFmpegError, OSError, ValueError) as error:
+        raise DataError(f"{path} is no video that can be read: {error}") from None
+    if not frames:
+        raise DataError(f"{path} is damaged: not one of its frames can be read")
+    if told and len(frames) < 0.9 * min(told, MOST):
+        raise DataError(f"{path} is damaged: only {len(frames)} of its {told} frames can be read")
+    lasting = times[-1] - times[0]
+    if len(frames) == 1 or lasting <= 0:
+        return np.stack(frames[:1]), rate
+    rate = (len(frames) - 1) / lasting
+    # Phones record at uneven intervals; everything after this counts frames.
+    nearest = np.searchsorted((np.array(times[1:]) + times[:-1]) / 2, times[0] + np.arange(len(frames)) / rate)
+    return np.stack([frames[index] for index in nearest]), rate
+
+
+def _decoded(
+    path: Path, container: Any, stream: Any, rate: float, told: int, size: tuple[int, int]
+) -> tuple[list[Pixels], list[float]]:
+    """Frames and their times in seconds; of many, every second, third, ..."""
+    stream.thread_type = "AUTO"
+    stride = max(1, math.ceil(told / MOST))
+    frames: list[Pixels] = []
+    times: list[float] = []
+    height, width = size
+    for index, frame in enumerate(container.decode(stream)):
+        if index > LONGEST * rate or len(frames) > 2 * MOST:
+            raise _too_long(path)
+        if index % stride:
+            continue
+        turns = round(getattr(frame, "rotation", 0) / 90) % 4
+        rows, columns = (width, height) if turns % 2 else (height, width)
+        pixels = frame.reformat(columns, rows, "rgb24", interpolation="AREA").to_ndarray()
+        frames.append(np.ascontiguousarray(np.rot90(pixels, turns)))
+        times.append(float(frame.time) if frame.time is not None else index / rate)
+    return frames, times
+
+
+def _too_long(path: Path) -> DataError:
+    return DataError(f"{path} lasts more than {LONGEST // 60} minutes; a prompt shows one task: cut it")
 
 
 def write_video(path: Path, frames: Pixels, fps: float) -> None:

@@ -22,7 +22,7 @@ from xskill.engine.log import Bars
 from xskill.engine.seeds import seed_of
 from xskill.errors import ConfigError, DataError
 from xskill.evaluate.protocol import Trial, settings, trials
-from xskill.evaluate.rollouts import Performer, Pixels, Record, Replayed, Robots, roll_out, watched
+from xskill.evaluate.rollouts import Performer, Pixels, Record, Replayed, Robots, roll_out, side_by_side, watched
 from xskill.evaluate.tables import markdown, summary
 from xskill.kitchen.dataset import split
 from xskill.kitchen.demos import Demonstration, read_demonstrations
@@ -187,11 +187,10 @@ def _write_videos(todo: Sequence[Trial], records: Sequence[Record], bench: _Benc
     folder.mkdir(parents=True, exist_ok=True)
     for name, index in chosen.items():
         trial = todo[index]
-        frames, prompt = watched(trial, bench.performer(method)), bench.video(trial)
-        prompt = prompt[np.linspace(0, len(prompt) - 1, len(frames)).round().astype(int)]
+        _, frames = watched(trial, bench.performer(method))
         setting = trial.setting.name.replace(" ", "-").replace(",", "")
         path = folder / f"{name}-{setting}-{trial.condition}-{100 * records[index].score:.0f}.mp4"
-        write_video(path, np.concatenate([prompt, frames], axis=2), FPS)
+        write_video(path, side_by_side(bench.video(trial), frames), FPS)
 
 
 def _conditions(text: str) -> range:

@@ -43,6 +43,10 @@ class Trial:
     """Its sub-tasks in order."""
     start: npt.NDArray[np.float64]
     """The state it begins in, (30,)."""
+    undo: tuple[str, int] | None = None
+    """A sub-task to be undone at a step of its own."""
+    steps: int | None = None
+    """How long it may last, if not as long as its sub-tasks are given."""
 
     @property
     def seed(self) -> str:
@@ -52,7 +56,7 @@ class Trial:
     @property
     def limit(self) -> int:
         """Steps after which it is over."""
-        return STEPS_PER_TASK * len(self.asked) + (EXTRA_STEPS if self.setting.undo else 0)
+        return self.steps or STEPS_PER_TASK * len(self.asked) + (EXTRA_STEPS if self.setting.undo else 0)
 
     @property
     def undo_at(self) -> int | None:

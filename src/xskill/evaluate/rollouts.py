@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from xskill.compose.agent import Agent, Observation, act_together
+from xskill.compose.agent import Agent, Decision, Observation, act_together
 from xskill.compose.plan import SkillPlan
 from xskill.compose.reading import Reading
 from xskill.evaluate.protocol import UNDO_AFTER, Trial
@@ -78,11 +78,13 @@ class Robots:
         self.cameras, self.size, self.window = model.body.cameras, model.body.size, model.transfer.policy.observe
         self._model, self._plan, self._reading = model, plan, reading
         self._agents: list[Agent | None] = [None] * width
+        self.decisions: dict[int, list[Decision]] = {}
+        """Place -> what was decided in its episode so far."""
 
     def begin(self, place: int, trial: Trial) -> None:
         agent = Agent(self._model, seed=trial.seed, reading=self._reading)
         agent.follow(self._plan(trial))
-        self._agents[place] = agent
+        self._agents[place], self.decisions[place] = agent, []
 
     def decide(self, seen: Mapping[int, Sequence[Observation]]) -> dict[int, Chunk]:
         acting = [agent if place in seen else None for place, agent in enumerate(self._agents)]
@@ -91,8 +93,12 @@ class Robots:
             assert agent is not None
             for moment in moments:
                 agent.see(moment)
-        decisions = act_together(acting)
-        return {place: decision.actions for place, decision in enumerate(decisions) if decision is not None}
+        chunks = {}
+        for place, decision in enumerate(act_together(acting)):
+            if decision is not None:
+                self.decisions[place].append(decision)
+                chunks[place] = decision.actions
+        return chunks
 
 
 class Replayed:
@@ -126,6 +132,8 @@ class _Episode:
 
     def due(self) -> int | None:
         """The step at which something is to be undone, if that is known and was not done yet."""
+        if self.trial.undo and not self.undone:
+            return self.trial.undo[1]
         wanted, steps = self.trial.undo_at, self.report.info["steps"]
         return steps[wanted - 1] + UNDO_AFTER if wanted and not self.undone and len(steps) >= wanted else None
 
@@ -184,17 +192,22 @@ def roll_out(
                     yield episode.record()
                     del live[place]
                 elif (due := episode.due()) is not None and now >= due:
-                    task = episode.report.info["order"][-1]
+                    task = episode.trial.undo[0] if episode.trial.undo else episode.report.info["order"][-1]
                     episode.report = kitchens.undo({kitchen_of[place]: task})[kitchen_of[place]]
                     episode.undone = (task, now)
 
 
-def watched(trial: Trial, performer: Performer) -> Pixels:
-    """All frames (T, H, W, 3) of an episode, which happens as it does in any other roll-out."""
+def watched(trial: Trial, performer: Performer, width: int = WIDTH) -> tuple[Record, Pixels]:
+    """The record and all frames (T, H, W, 3) of an episode, which happens as it does in any other roll-out."""
     shown: list[Pixels] = []
-    for _ in roll_out([trial], performer, workers=1, watch=lambda _, frames: shown.append(frames)):
-        pass
-    return np.concatenate(shown)
+    (record,) = roll_out([trial], performer, workers=1, width=width, watch=lambda _, frames: shown.append(frames))
+    return record, np.concatenate(shown)
+
+
+def side_by_side(prompt: Pixels, frames: Pixels) -> Pixels:
+    """A prompt, slowed down or sped up to last as long, beside what the robot made of it."""
+    when = np.linspace(0, len(prompt) - 1, len(frames)).round().astype(int)
+    return np.concatenate([prompt[when], frames], axis=2)
 
 
 def _start(trial: Trial) -> Start:

@@ -1,0 +1,129 @@
+"""`xskill compose`: one prompt video, one episode, and everything there is to see of it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from rich.console import Console
+
+from xskill.compose.agent import Decision, load
+from xskill.compose.plan import SkillPlan, plan_of
+from xskill.compose.reading import Reading
+from xskill.data.video import read_video, write_video
+from xskill.engine.config import Device
+from xskill.engine.folder import to_bytes, write_file
+from xskill.errors import ConfigError
+from xskill.evaluate.protocol import Setting, Trial
+from xskill.evaluate.rollouts import Record, Robots, side_by_side, watched
+from xskill.kitchen.env import initial_state
+from xskill.kitchen.film import FPS
+from xskill.kitchen.tasks import STEPS_PER_TASK, check_tasks
+
+
+@dataclass(frozen=True)
+class Compose:
+    """Let the robot do what a video shows: one episode, and a film, a picture and a record of it.
+
+    Any length, size and frame rate will do; frames are resized to what the model knows, whatever their shape.
+    """
+
+    model: Path
+    """Model folder, as a training leaves it in RUN/model."""
+    prompt: Path
+    """The video that shows the task."""
+    out: Path = Path("out")
+    """Folder for episode.json, episode.mp4 and timelines.png."""
+    env: Literal["kitchen"] = "kitchen"
+    """Where the robot is."""
+    asked: tuple[str, ...] = ()
+    """The sub-tasks the video shows, in order, to be scored against; without them there is no score."""
+    undo: tuple[str, ...] = ()
+    """Somebody interferes: light@150 turns the light off again at step 150."""
+    condition: int = 0
+    """Initial condition, by number."""
+    steps: int = 0
+    """Steps the robot has (default: 70 for each sub-task asked for, 280 when none are)."""
+    reading: Reading = "aligner"
+    """How the plan is read: by the model's aligner, by the clock, or by nearest neighbours."""
+    device: Device = "auto"
+    """Where the network runs."""
+
+
+def compose(options: Compose) -> None:
+    """Do what the options say."""
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    asked, undo = check_tasks(options.asked), _undo(options.undo)
+    if options.condition < 0 or options.steps < 0:
+        raise ConfigError(f"--condition {options.condition} and --steps {options.steps} must not be below 0")
+    model, out = load(options.model.expanduser(), options.device).model, options.out.expanduser()
+    prompt, fps = read_video(options.prompt.expanduser(), model.body.size)
+    plan = plan_of(model, prompt, fps)
+    steps = options.steps or STEPS_PER_TASK * (len(asked) or 4)
+    setting, start = Setting("prompt", "unknown"), initial_state("compose", options.condition)
+    trial = Trial("compose", setting, options.condition, str(options.prompt), asked, start, undo, steps)
+    robots = Robots(model, lambda trial: plan, options.reading, width=1)
+    try:
+        out.mkdir(parents=True, exist_ok=True)  # before the work, so that a wrong name costs none
+    except OSError as error:
+        raise ConfigError(f"--out {out} cannot be made: {error.strerror}") from None
+    record, frames = watched(trial, robots, width=1)
+    decisions = robots.decisions[0]
+    write_file(out / "episode.json", to_bytes(_told(record, decisions)))
+    write_video(out / "episode.mp4", side_by_side(prompt, frames), FPS)
+    draw_timelines(plan, decisions, record, model.discover.num_prototypes, out / "timelines.png")
+    done = ", ".join(f"{task} at step {step}" for task, step in record.completed) or "nothing"
+    console.print(f"done in {record.steps} steps: {done}")
+    if asked:
+        console.print(f"score {record.score:.2f}: {'all' if record.success else 'not all'} in the order asked for")
+    console.print(f"see {out / 'episode.mp4'}, {out / 'timelines.png'}, {out / 'episode.json'}")
+
+
+def _told(record: Record, decisions: Sequence[Decision]) -> dict[str, object]:
+    told = json.loads(json.dumps(asdict(record)))
+    if not record.asked:
+        told |= {"score": None, "order_free": None, "success": None}
+    told["decisions"] = [
+        {"prototype": decision.prototype, "progress": decision.progress, "seconds": decision.seconds}
+        for decision in decisions
+    ]
+    return dict(told)
+
+
+def _undo(words: Sequence[str]) -> tuple[str, int] | None:
+    if not words:
+        return None
+    task, _, step = words[0].partition("@")
+    if len(words) > 1 or not step.isdigit():
+        raise ConfigError(f"--undo is '{' '.join(words)}'; it must be one sub-task and a step, as in light@150")
+    return check_tasks([task])[0], int(step)
+
+
+def draw_timelines(plan: SkillPlan, decisions: Sequence[Decision], record: Record, prototypes: int, path: Path) -> None:
+    """The prompt's skills and the robot's, a colour for each prototype, and where in the plan it believed to be."""
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 5), layout="constrained")
+    shown, did, where = figure.subplots(3, 1, height_ratios=(1, 1, 4))
+    colours = colormaps["nipy_spectral"](np.random.default_rng(0).permutation(prototypes) / prototypes)
+    edges = np.linspace(0, record.steps, len(decisions) + 1)
+    for axis, title, strip in (
+        (shown, "the prompt", plan.prototypes.numpy()),
+        (did, "the robot", np.array([decision.prototype for decision in decisions])),
+    ):
+        axis.imshow(colours[strip][None], aspect="auto", interpolation="nearest")
+        axis.set_title(title, loc="left", fontsize="small")
+        axis.set_xticks([])
+        axis.set_yticks([])
+    where.step(edges, [*(decision.progress for decision in decisions), decisions[-1].progress], where="post")
+    for task, step in record.completed:
+        where.axvline(step, color="C2")
+        where.text(step, 0.02, f" {task}", rotation=90, va="bottom", fontsize="small")
+    if record.undone:
+        where.axvline(record.undone[1], color="C3", linestyle="--")
+        where.text(record.undone[1], 0.5, f" {record.undone[0]} undone", rotation=90, fontsize="small", color="C3")
+    where.set(xlim=(0, record.steps), ylim=(0, 1), xlabel="step", ylabel="progress along the plan")
+    figure.savefig(path, dpi=100)
