@@ -18,6 +18,7 @@ SMALL = {
     "replay": (["--demos", "MADE"], set()),
     "parallel": (["--chunks", "1"], {"environments", "over_every_frame", "filming"}),
     "render": (["--states", "2", "--default-frames", "1"], {"over_default", "over_flags"}),
+    "transfer": (["--preset", "debug", "--batch", "4", "--device", "cpu"], {"over_loader"}),
     "start": ([], {"over_python", "over_torch"}),
 }
 

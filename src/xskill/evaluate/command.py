@@ -159,6 +159,7 @@ def _finished(
     path.parent.mkdir(parents=True, exist_ok=True)
     bars.advance(name, len(todo) - len(left), len(todo))
     with path.open("ab", buffering=0) as file:
+        file.write(b"\n" if left and file.tell() else b"")  # ends a line that a kill may have torn
         for record in roll_out(left, performer, workers=workers):
             file.write(json.dumps(asdict(record)).encode() + b"\n")
             known[record.setting, record.condition] = record
@@ -167,7 +168,7 @@ def _finished(
 
 
 def read_records(path: Path) -> list[Record]:
-    """The records in a file; a line that a kill has torn is passed over."""
+    """The records in a file; a line that a kill has torn, and one that is empty, is passed over."""
     records = []
     for line in path.read_bytes().splitlines() if path.exists() else []:
         try:

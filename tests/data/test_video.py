@@ -1,0 +1,102 @@
+"""Videos read back: any shape and rate, uneven times, and a sentence for each kind of damage."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from xskill.data import video
+from xskill.data.video import read_video, write_video
+from xskill.errors import DataError
+
+SIZE = (32, 32)
+
+
+def moving(length: int, height: int = 48, width: int = 64) -> np.ndarray:
+    """A bright bar that moves from left to right."""
+    frames = np.zeros((length, height, width, 3), np.uint8)
+    for index in range(length):
+        at = round(index / max(1, length - 1) * (width - 16))
+        frames[index, :, at : at + 16] = (250, 120, 10)
+    return frames
+
+
+def places(frames: np.ndarray) -> np.ndarray:
+    """Where the bar is in each frame, as a share of the width."""
+    bright = frames[..., 0].astype(float).mean(1)
+    return (bright @ np.arange(bright.shape[1])) / bright.sum(1) / bright.shape[1]
+
+
+@pytest.mark.parametrize(("length", "shape"), [(1, (48, 64)), (2, (30, 30)), (40, (48, 64)), (40, (90, 33))])
+def test_a_video_is_read_as_it_was_written(tmp_path: Path, length: int, shape: tuple[int, int]) -> None:
+    write_video(tmp_path / "a.mp4", moving(length, *shape), 10.0)
+    frames, rate = read_video(tmp_path / "a.mp4", SIZE)
+    assert frames.shape == (length, *SIZE, 3)
+    assert frames.dtype == np.uint8
+    assert rate == pytest.approx(10)
+    assert (np.diff(places(frames)) > -0.01).all()
+    assert places(frames)[-1] - places(frames)[0] == pytest.approx(0 if length == 1 else 1 - 16 / shape[1], abs=0.05)
+    assert frames[0, :, 2].mean(0) == pytest.approx([250, 120, 10], abs=40)  # red, green and blue in their places
+
+
+def written(path: Path, frames: np.ndarray, times: list[int], rotated: int = 0) -> None:
+    """A video whose frames come at these hundredths of a second."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=100)
+        stream.height, stream.width, stream.pix_fmt = *frames.shape[1:3], "yuv420p"
+        stream.time_base = Fraction(1, 100)
+        for frame, time in zip(frames, times, strict=True):
+            picture = av.VideoFrame.from_ndarray(frame, format="rgb24")
+            picture.pts, picture.time_base = time, Fraction(1, 100)
+            container.mux(stream.encode(picture))
+        container.mux(stream.encode())
+
+
+def test_frames_at_uneven_times_come_out_evenly_spaced(tmp_path: Path) -> None:
+    times = [*range(0, 100, 2), *range(100, 300, 10)]  # fifty frames in the first second, ten in each of two more
+    frames = np.stack([moving(301)[time] for time in times])
+    written(tmp_path / "a.mp4", frames, times)
+    read, rate = read_video(tmp_path / "a.mp4", SIZE)
+    assert len(read) == len(times)
+    assert rate == pytest.approx((len(times) - 1) / 2.9, rel=0.02)
+    seen = places(read)
+    assert seen == pytest.approx(np.linspace(seen[0], seen[-1], len(seen)), abs=0.03)
+
+
+def test_many_frames_are_thinned_out_and_too_many_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_video(tmp_path / "a.mp4", moving(60), 10.0)
+    monkeypatch.setattr(video, "MOST", 20)
+    frames, rate = read_video(tmp_path / "a.mp4", SIZE)
+    assert len(frames) == 20
+    assert rate == pytest.approx(10 / 3, rel=0.05)
+    monkeypatch.setattr(video, "LONGEST", 5)
+    with pytest.raises(DataError, match="a prompt shows one task: cut it"):
+        read_video(tmp_path / "a.mp4", SIZE)
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    write_video(tmp_path / "a.mp4", moving(60), 10.0)
+    whole = (tmp_path / "a.mp4").read_bytes()
+    with pytest.raises(DataError, match="there is no video"):
+        read_video(tmp_path / "none.mp4", SIZE)
+    for name, content in {"text": b"not a video at all", "empty": b"", "half": whole[: len(whole) // 2]}.items():
+        path = tmp_path / f"{name}.mp4"
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=str(path)):
+            read_video(path, SIZE)
+    damaged = bytearray(whole)
+    first = whole.index(b"mdat") + 8
+    damaged[first : first + (len(whole) - first) // 2] = bytes((len(whole) - first) // 2)
+    (tmp_path / "zeros.mp4").write_bytes(damaged)
+    with pytest.raises(DataError, match=r"zeros\.mp4"):
+        read_video(tmp_path / "zeros.mp4", SIZE)
+    with av.open(str(tmp_path / "sound.mp4"), "w") as container:
+        stream = container.add_stream("aac", rate=44100)
+        silence = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        silence.sample_rate = 44100
+        container.mux(stream.encode(silence))
+        container.mux(stream.encode())
+    with pytest.raises(DataError, match="has no picture, only audio"):
+        read_video(tmp_path / "sound.mp4", SIZE)

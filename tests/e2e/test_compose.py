@@ -1,0 +1,105 @@
+"""`xskill compose` and `xskill eval` as a user runs them, with a model that knows nothing yet."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import Command
+from tests.evaluate.made import model
+from xskill.data.config import DataConfig
+from xskill.data.video import write_video
+from xskill.engine.config import to_json
+from xskill.transfer.model import save_model
+
+CPU = ("--device", "cpu")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model folder with random weights, said to be trained on made-up demonstrations; and a video."""
+    data = to_json(DataConfig(demos="puppets:8", size=16, held_out=2))
+    save_model(model(), tmp_path / "model", {"data": data})
+    frames = np.random.default_rng(0).integers(256, size=(30, 40, 60, 3), dtype=np.uint8)
+    write_video(tmp_path / "prompt.mp4", frames, 30.0)
+    return tmp_path
+
+
+def test_a_prompt_video_becomes_an_episode_with_all_there_is_to_see(xskill: Command, folder: Path) -> None:
+    told = ("--asked", "light", "--undo", "slide@30", "--out", "seen", *CPU)
+    done = xskill("compose", "--model", "model", "--prompt", "prompt.mp4", *told)
+    assert done.returncode == 0, done.stderr
+    assert "score 0.00: not all in the order asked for" in done.stdout
+    episode = json.loads((folder / "seen/episode.json").read_text())
+    assert (episode["asked"], episode["steps"], episode["undone"]) == (["light"], 70, ["slide", 30])
+    assert len(episode["decisions"]) == 18  # of 4 steps, one of them cut short where somebody interfered
+    assert all(0 <= decision["progress"] <= 1 for decision in episode["decisions"])
+    for name in ("episode.mp4", "timelines.png"):
+        assert (folder / "seen" / name).stat().st_size > 1000
+    again = xskill("compose", "--model", "model", "--prompt", "prompt.mp4", "--steps", "9", "--out", "again", *CPU)
+    assert again.returncode == 0, again.stderr
+    assert json.loads((folder / "again/episode.json").read_text())["score"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "answer"),
+    [
+        (("--prompt", "none.mp4"), "there is no video none.mp4"),
+        (("--prompt", "black.mp4"), "the prompt shows nothing: its frames are of one colour"),
+        (("--prompt", "text.mp4"), "text.mp4 is no video that can be read"),
+        (("--prompt", "prompt.mp4", "--asked", "lihgt"), "there is no sub-task 'lihgt' (did you mean 'light'?)"),
+        (("--prompt", "prompt.mp4", "--undo", "light"), "it must be one sub-task and a step, as in light@150"),
+        (("--prompt", "prompt.mp4", "--model", "nothing"), "nothing has no manifest.json"),
+        (("--prompt", "prompt.mp4", "--out", "prompt.mp4/x"), "--out prompt.mp4/x cannot be made"),
+    ],
+)
+def test_what_cannot_be_composed_is_one_sentence(
+    xskill: Command, folder: Path, options: tuple[str, ...], answer: str
+) -> None:
+    write_video(folder / "black.mp4", np.zeros((20, 32, 32, 3), np.uint8), 10.0)
+    (folder / "text.mp4").write_text("no video")
+    done = xskill("compose", *(() if "--model" in options else ("--model", "model")), *options, *CPU)
+    assert done.returncode in (1, 2)
+    assert answer in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_suite_is_scored_kept_and_taken_up_again(xskill: Command, folder: Path) -> None:
+    words = ("eval", "perturb", "--model", "model", "--conditions", "0:2", "--out", "scores", "--json", *CPU)
+    first = xskill(*words)
+    assert first.returncode == 0, first.stderr
+    (kept,) = (folder / "scores").glob("*.jsonl")
+    lines = kept.read_bytes().splitlines()
+    assert len(lines) == 2
+    assert json.loads(first.stdout.splitlines()[-1])["XSkill"]["cross x1, undone"]["episodes"] == 2
+    kept.write_bytes(lines[0] + b"\n" + lines[1][:40])  # killed while the second was written
+    again = xskill(*words, "--videos")
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.splitlines()[-5:] == first.stdout.splitlines()[-5:]
+    redone = kept.read_bytes().splitlines()
+    assert (len(redone), redone[0]) == (3, lines[0])
+    one, other = (json.loads(line) for line in (lines[1], redone[-1]))
+    assert one | {"seconds": 0} == other | {"seconds": 0}
+    assert len(list((folder / "scores/videos").glob("*/*.mp4"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (("table2", "--model", "model"), "there is no suite 'table2' (did you mean 'table1'?)"),
+        (("table1", "--model", "model", "--methods", "gues"), "there is no method 'gues'"),
+        (("table1", "--model", "model", "--conditions", "5"), "it must be first:end, as in 0:32"),
+        (("table1", "--model", "model", "--demos", "puppets:0"), "puppets:0"),
+        (("table1", "--model", "nothing"), "nothing has no manifest.json"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_one_sentence(
+    xskill: Command, folder: Path, words: tuple[str, ...], answer: str
+) -> None:
+    done = xskill("eval", *words, *CPU)
+    assert done.returncode in (1, 2)
+    assert answer in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (folder / "runs").exists()
