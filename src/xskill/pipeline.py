@@ -147,7 +147,8 @@ class Training:
         config, split, robot = self.config.transfer, kitchen.split, kitchen.banks[0]
         labels, key = labelled(skills, robot, frames, self.config.discover, self.run.folder / TransferPhase.name)
         train, held_out = split.of(robot, split.train), split.of(robot, split.held_out)
-        device, stores = self.place.device, {robot.cameras[0]: frames}
+        device, first = self.place.device, robot.cameras[0]
+        stores = {camera: frames if camera == first else robot.on(device, camera) for camera in robot.cameras}
         phase = TransferPhase(config, robot, labels, train, held_out, self.config.seed, device, stores)
         folder = self.run.folder / "model"
 

@@ -55,6 +55,7 @@ def test_both_phases_are_trained_and_end_in_a_model(xskill: Command, tmp_path: P
 @pytest.mark.slow
 def test_a_transfer_killed_and_resumed_equals_one_that_never_stopped(xskill: Command, tmp_path: Path) -> None:
     options = ("--transfer.loop.steps=60", "--transfer.loop.checkpoint-every=7", "--discover.loop.steps=10", *CPU)
+    options = ("--data.cameras", "side", "wrist", *options)
     assert xskill("train", "debug", "--out=straight", *options).returncode == 0
     words = [*launcher(1), "train", "debug", "--out=killed", *options]
     training = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL)
@@ -75,3 +76,14 @@ def test_a_transfer_killed_and_resumed_equals_one_that_never_stopped(xskill: Com
         assert log_of(tmp_path / "killed" / phase) == log_of(tmp_path / "straight" / phase)
     one, other = ((tmp_path / name / "model/manifest.json").read_bytes() for name in ("killed", "straight"))
     assert one == other
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_model(tmp_path: Path) -> None:
+    loops = ("--discover.loop.steps=4", "--transfer.loop.steps=4", "--transfer.loop.checkpoint-every=2")
+    words = [*launcher(2), "train", "debug", "--out=run", *loops, *CPU]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert len(log_of(tmp_path / "run/transfer")) == 4
+    assert done.stdout.count("million parameters in run/model") == 1
+    check_folder(tmp_path / "run/model")

@@ -69,7 +69,7 @@ def test_puppets_do_four_sub_tasks_with_the_gripper_at_the_handle() -> None:
         assert [completion.task for completion in completions(demo.qpos)] == demo.folder.split("_")[1:]
         assert np.abs(np.diff(demo.qpos[:, :7], axis=0)).max() < 0.5  # the arm does not jump
         assert np.array_equal(demo.ctrl[:-1], demo.qpos[1:, :9])
-    assert np.array_equal(read.good[1].qpos, read_demonstrations("puppets:2").good[1].qpos)
+    assert np.array_equal(read.good[1].qpos, read_demonstrations("puppets:3").good[1].qpos)
     with pytest.raises(DataError, match="puppets:many names no number"):
         read_demonstrations("puppets:many")
 
@@ -95,10 +95,10 @@ def test_bodies_that_make_no_sense_are_refused_before_anything_is_rendered(tmp_p
         DataConfig(demonstrators=("sphere", "sphere"))
     for config, answer in [
         (
-            DataConfig(demos="puppets:2", robot="sphere", demonstrators=("franka",), held_out=1),
+            DataConfig(demos="puppets:3", robot="sphere", demonstrators=("franka",), held_out=1),
             "has no arm to act with",
         ),
-        (DataConfig(demos="puppets:2", held_out=2), "2 are to be held out"),
+        (DataConfig(demos="puppets:3", held_out=2), "2 are to be held out"),
     ]:
         with pytest.raises((ConfigError, DataError), match=answer):
             prepare(config, tmp_path, workers=1, say=print, progress=lambda *_: None)

@@ -61,6 +61,12 @@ def test_noise_is_added_as_the_reference_says() -> None:
     assert torch.equal(made._noising.alphas_cumprod, reference.alphas_cumprod)
 
 
+def test_a_blind_policy_does_not_know_its_skill() -> None:
+    for blind in (False, True):
+        one, other = (policy(blind=blind).act(seen(1), skills(1, seed), generators(1)) for seed in (0, 1))
+        assert torch.equal(one, other) == blind
+
+
 @pytest.mark.parametrize("kind", ["diffusion", "cloning"])
 def test_each_of_a_batch_acts_as_if_alone(kind: str) -> None:
     made = policy(kind=kind, solver="ddpm")

@@ -21,6 +21,8 @@ class DataConfig:
     """The body that acts."""
     demonstrators: tuple[str, ...] = ("sphere",)
     """The bodies that are only watched: sphere, red-sphere, hand, hands."""
+    cameras: tuple[str, ...] = ("side",)
+    """The robot's views: side, wrist. Skills are discovered from the first, the demonstrators' only one."""
     size: int = 112
     """Height and width of a frame."""
     speed: float = 1.0
@@ -35,6 +37,8 @@ class DataConfig:
     def __post_init__(self) -> None:
         bodies, told = (self.robot, *self.demonstrators), "different from the robot and from each other"
         require(len(set(bodies)) == len(bodies), "demonstrators", self.demonstrators, told)
+        require(len(self.cameras) >= 1, "cameras", self.cameras, "at least one")
+        require(len(set(self.cameras)) == len(self.cameras), "cameras", self.cameras, "different from each other")
         require(self.size >= 8, "size", self.size, "at least 8")
         require(math.isfinite(self.speed) and self.speed > 0, "speed", self.speed, "a number above 0")
         require(self.held_out >= 1, "held_out", self.held_out, "at least 1")

@@ -2,6 +2,7 @@
 
 SUITES = {
     "table1": "the paper's main table: the unseen task, shown by the robot and by the demonstrator, also faster",
+    "validation": "the same for another unseen task than the paper's (--data.unseen): the only one to make choices by",
     "perturb": "the last finished sub-task is undone mid-way, and must be done again",
 }
 """What can be evaluated."""

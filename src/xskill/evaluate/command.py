@@ -77,6 +77,16 @@ def evaluate(suite: str, options: Evaluate) -> None:
         if method not in METHODS:
             raise ConfigError(f"there is no method '{method}' (choose from {', '.join(METHODS)})")
     benches = [_Bench(path.expanduser(), options) for path in options.model]
+    for path, bench in zip(options.model, benches, strict=True):
+        if (bench.data.unseen == DataConfig().unseen) == (suite == "validation"):
+            raise ConfigError(
+                f"{path} was trained with {', '.join(bench.data.unseen)} unseen; "
+                + (
+                    "validation is for any other task"
+                    if suite == "validation"
+                    else f"{suite} is about the paper's task"
+                )
+            )
     results = {}
     for method in options.methods:
         per_model = []

@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 from xskill.data.config import DataConfig
 from xskill.data.frames import FrameBank
+from xskill.engine.config import did_you_mean
 from xskill.engine.seeds import seed_of
 from xskill.errors import ConfigError, DataError
 from xskill.kitchen.demos import Demonstration, read_demonstrations
-from xskill.kitchen.film import film_of, shoot_all
-from xskill.kitchen.render import RenderOptions
+from xskill.kitchen.film import Stage, film_of, shoot
+from xskill.kitchen.render import CAMERAS, RenderOptions
 from xskill.kitchen.scene import BODIES
 from xskill.kitchen.tasks import check_tasks
 
@@ -91,10 +92,20 @@ def prepare(
     parts = split(read.good, config.unseen, config.level, config.held_out)
     if config.robot in BODIES and not BODIES[config.robot].arm:
         raise ConfigError(f"'{config.robot}' has no arm to act with; data.robot must be franka")
+    for camera in config.cameras:
+        if camera not in CAMERAS:
+            raise ConfigError(f"there is no camera '{camera}'{did_you_mean(camera, CAMERAS)}")
     films = [film_of(body, read.good, config.speed) for body in (config.robot, *config.demonstrators)]
     for film in films:
         for remark in film.remarks():
             say(remark)
     options = RenderOptions(height=config.size, width=config.size)
-    banks = shoot_all(films, folder, options=options, workers=workers, progress=progress)
+    with Stage(options) as stage:
+        banks = [
+            shoot(
+                film, folder / film.body, stage,
+                cameras=config.cameras if film is films[0] else config.cameras[:1], workers=workers, progress=progress,
+            )
+            for film in films
+        ]  # fmt: skip
     return KitchenData(tuple(banks), parts)

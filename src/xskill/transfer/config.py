@@ -18,6 +18,8 @@ class PolicyConfig:
     """What looks at each image."""
     vision_width: int = 512
     """Size of an image's feature, where `small` looks; a ResNet-18's is 512."""
+    blind: bool = False
+    """Whether the skill is kept from it, to see what the prompt is worth."""
     observe: int = 2
     """Latest observations the policy sees."""
     predict: int = 16

@@ -46,7 +46,7 @@ class Sight(nn.Module):
 
     def __init__(self, config: PolicyConfig, body: Body) -> None:
         super().__init__()
-        self._body, self._observe = body, config.observe
+        self._blind = config.blind
         lookers = {camera: looker(config.vision, config.vision_width, body.size) for camera in body.cameras}
         self.cameras = nn.ModuleDict({camera: network for camera, (network, _) in lookers.items()})
         self.states = Scale(body.states)
@@ -64,6 +64,7 @@ class Sight(nn.Module):
             pixels = images.flatten(0, 1).permute(0, 3, 1, 2).to(torch.float32) / 127.5 - 1
             parts.append(network(pixels).unflatten(0, images.shape[:2]))
         seen = torch.cat([part.float() for part in parts], dim=-1)
+        skill = torch.zeros_like(skill) if self._blind else skill
         condition: Tensor = self.squeeze(torch.cat([seen.flatten(1), skill], dim=-1))
         return condition
 
