@@ -8,9 +8,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from xskill.compose.agent import Agent
+    from xskill.engine.config import Device
 
 
-def load(folder: "Path | str", device: str = "auto", *, seed: int | str = 0) -> "Agent":
+def load(folder: "Path | str", device: "Device" = "auto", *, seed: int | str = 0) -> "Agent":
     """An agent with the model in `folder`, ready for a prompt. Raises `CheckpointError`."""
     from xskill.compose.agent import load
 

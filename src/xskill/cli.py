@@ -99,14 +99,18 @@ def data(args: Sequence[str]) -> None:
 
 
 def evaluate(args: Sequence[str]) -> None:
-    if not args or args[0].startswith("-"):
+    if not args or args[0] in ("-h", "--help"):
         suites = "\n".join(f"  {name:8}  {about}" for name, about in SUITES.items())
         print(
             f"usage: xskill eval SUITE --model FOLDER [OPTIONS]\n\n{suites}\n\n`xskill eval SUITE --help` explains it."
         )
         return
+    if args[0].startswith("-"):
+        raise ConfigError(f"name the suite first, as in xskill eval {next(iter(SUITES))} {args[0]} ...")
     if args[0] not in SUITES:
         raise ConfigError(f"there is no suite '{args[0]}'{did_you_mean(args[0], SUITES)}")
+    if sum(arg.split("=")[0] == "--model" for arg in args) > 1:
+        raise ConfigError("--model is given more than once; name all models after one, as in --model A B")
     with leaving_at_once():
         from xskill.evaluate.command import Evaluate
         from xskill.evaluate.command import evaluate as run

@@ -139,6 +139,8 @@ def test_a_replayed_demonstration_is_scored_as_it_was_performed(demos: Path) -> 
     assert found[4].undone is not None
     assert found[4].undone[1] >= found[4].completed[1][1] + 20  # condition 4 undoes after the second
     assert found[4].redone is None
+    assert [task for task, _ in found[4].completed] == list(shown[0].order)  # no action was left out
+    assert not found[4].success  # all were done, but one of them is not any more
 
 
 def test_trials_are_pure_functions_of_suite_and_condition() -> None:

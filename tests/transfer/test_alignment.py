@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from xskill.errors import ConfigError
 from xskill.transfer.alignment import Alignment, PlanTracker, SkillAligner, aligner_of, resampled
 from xskill.transfer.config import AlignerConfig
 
@@ -57,18 +58,33 @@ def tracker(tokens: int = 20, pace: float = 2.0, **changes: float) -> PlanTracke
 
 def test_belief_stays_or_moves_on_seldom_back_and_hardly_ever_leaps() -> None:
     made = tracker(step_back=0.02, leap=0.001)
-    at = torch.eye(20)[[0, 10, 18, 19]]
+    at = torch.eye(20)[[0, 10, 18]]
     moved = made.moved(at)
-    assert moved.sum(1).numpy() == pytest.approx(1, abs=0.02)
-    for row, place in enumerate([0, 10, 18, 19]):
+    assert moved[:2].sum(1).numpy() == pytest.approx(1, abs=1e-5)
+    for row, place in enumerate([0, 10, 18]):
         ahead = moved[row, place : place + 5]  # twice the pace
-        assert ahead.sum() > 0.95
-        if place + 5 < 20:
-            assert ahead.numpy() == pytest.approx(float(ahead[0]), rel=0.05)
-            assert moved[row, place + 5 :].max() < 1e-4
+        assert ahead.numpy() == pytest.approx(float(ahead[-1]), rel=0.15)
+        assert place + 5 > 20 or ahead.sum() > 0.95
+        assert place + 5 > 20 or moved[row, place + 5 :].max() < 1e-4
         assert (moved[row, :place] > 5e-4).all()
         assert moved[row, :place].sum() < 0.03
-    assert moved[2, 19] > 3 * moved[2, 18]  # what would run past the end is there
+
+
+def test_the_end_of_a_plan_does_not_draw_the_belief_to_itself() -> None:
+    made = tracker(tokens=40)
+    fit = -0.5 * ((torch.arange(40.0) - 33) / 2).square()[None]  # the robot stands still at 33
+    made._fit = lambda images, plan: fit  # type: ignore[method-assign]
+    belief = torch.eye(40)[[33]]
+    for _ in range(20):
+        found = made(torch.zeros(1, 16, 16, 3, dtype=torch.uint8), torch.zeros(1, 40, 8), belief)
+        belief = found.attention
+    assert belief.sum().item() == pytest.approx(1)
+    assert belief.argmax() <= 37
+
+
+def test_a_belief_that_could_never_recover_is_refused() -> None:
+    with pytest.raises(ConfigError, match="leap is 0"):
+        tracker(leap=0.0)
 
 
 def test_a_tracker_neither_leaps_over_what_is_unfinished_nor_loses_its_place() -> None:

@@ -140,6 +140,9 @@ def test_spliced_plans_keep_what_is_near_and_take_the_rest_from_another() -> Non
             assert sorted(row, reverse=True) == row  # from some place on everything is the other's
         changed |= ~kept
     assert changed[:, [0, 1, 20, 30, 48, 49]].all()
+    near_the_end = spliced(plans, away - 22, 1.0, torch.rand(4, 4, generator=torch.Generator().manual_seed(0)))
+    assert torch.equal(near_the_end[:, 43:], plans[:, 0, 43:])  # nothing later is far enough away
+    assert (near_the_end[:, 0] == plans[:, 1, 0]).all()
 
 
 def test_images_are_shifted_each_by_its_own() -> None:

@@ -14,6 +14,8 @@ from torch import Tensor
 from xskill.compose.plan import SkillPlan, plan_of
 from xskill.compose.reading import Reading, read
 from xskill.discover.encode import Video
+from xskill.engine.config import Device
+from xskill.engine.distributed import chosen
 from xskill.engine.seeds import generator
 from xskill.errors import DataError
 from xskill.transfer.model import Model, load_model
@@ -122,10 +124,9 @@ def act_together(agents: Sequence[Agent | None]) -> list[Decision | None]:
     return decisions
 
 
-def load(folder: Path | str, device: str = "auto", *, seed: int | str = 0) -> Agent:
+def load(folder: Path | str, device: Device = "auto", *, seed: int | str = 0) -> Agent:
     """An agent with the model in `folder`. Raises `CheckpointError`."""
-    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    return Agent(load_model(Path(folder), torch.device(chosen)), seed=seed)
+    return Agent(load_model(Path(folder), chosen(device)), seed=seed)
 
 
 def _checked(observation: Observation, model: Model) -> Observation:

@@ -16,8 +16,8 @@ Pixels = npt.NDArray[np.uint8]
 
 LONGEST = 600
 """Seconds of the longest video that is read as a whole: it shows one task."""
-MOST = 3000
-"""Frames that are kept of it; of longer ones some are left out, evenly."""
+MOST = 1500
+"""At most twice as many of its frames are kept; of longer ones every second is left out."""
 
 
 def read_video(path: Path, size: tuple[int, int]) -> tuple[Pixels, float]:
@@ -38,16 +38,17 @@ def read_video(path: Path, size: tuple[int, int]) -> tuple[Pixels, float]:
                     f"{path} has no picture, only {', '.join(s.type for s in container.streams) or 'nothing'}"
                 )
             stream = container.streams.video[0]
-            rate, told = float(stream.average_rate or 25), stream.frames
-            if told > LONGEST * rate or (container.duration or 0) / 1e6 > LONGEST:
+            rate, lasting = float(stream.average_rate or 25), (container.duration or 0) / 1e6
+            if lasting > LONGEST:
                 raise _too_long(path)
-            frames, times = _decoded(path, container, stream, rate, told, size)
+            frames, times, decoded = _decoded(path, container, stream, rate, size)
+            expected = min(stream.frames or math.inf, lasting * rate or math.inf)  # what was cut away is not shown
     except (av.error.FFmpegError, OSError, ValueError) as error:
         raise DataError(f"{path} is no video that can be read: {error}") from None
     if not frames:
         raise DataError(f"{path} is damaged: not one of its frames can be read")
-    if told and len(frames) < 0.9 * min(told, MOST):
-        raise DataError(f"{path} is damaged: only {len(frames)} of its {told} frames can be read")
+    if math.isfinite(expected) and decoded < 0.9 * expected - 1:
+        raise DataError(f"{path} is damaged: only {decoded} of its {expected:.0f} frames can be read")
     lasting = times[-1] - times[0]
     if len(frames) == 1 or lasting <= 0:
         return np.stack(frames[:1]), rate
@@ -58,25 +59,29 @@ def read_video(path: Path, size: tuple[int, int]) -> tuple[Pixels, float]:
 
 
 def _decoded(
-    path: Path, container: Any, stream: Any, rate: float, told: int, size: tuple[int, int]
-) -> tuple[list[Pixels], list[float]]:
-    """Frames and their times in seconds; of many, every second, third, ..."""
+    path: Path, container: Any, stream: Any, rate: float, size: tuple[int, int]
+) -> tuple[list[Pixels], list[float], int]:
+    """Frames, their times in seconds, and how many were decoded; of many, every second is kept, every fourth, ..."""
     stream.thread_type = "AUTO"
-    stride = max(1, math.ceil(told / MOST))
     frames: list[Pixels] = []
     times: list[float] = []
     height, width = size
-    for index, frame in enumerate(container.decode(stream)):
-        if index > LONGEST * rate or len(frames) > 2 * MOST:
+    stride, decoded = 1, 0
+    for frame in container.decode(stream):
+        time = float(frame.time) if frame.time is not None else decoded / rate
+        decoded += 1
+        if time - (times[0] if times else time) > LONGEST:
             raise _too_long(path)
-        if index % stride:
+        if (decoded - 1) % stride:
             continue
         turns = round(getattr(frame, "rotation", 0) / 90) % 4
         rows, columns = (width, height) if turns % 2 else (height, width)
         pixels = frame.reformat(columns, rows, "rgb24", interpolation="AREA").to_ndarray()
         frames.append(np.ascontiguousarray(np.rot90(pixels, turns)))
-        times.append(float(frame.time) if frame.time is not None else index / rate)
-    return frames, times
+        times.append(time)
+        if len(frames) >= 2 * MOST:
+            frames, times, stride = frames[::2], times[::2], 2 * stride
+    return frames, times, decoded
 
 
 def _too_long(path: Path) -> DataError:

@@ -19,10 +19,16 @@ PATIENCE = timedelta(hours=6)
 """How long processes wait for one another: the first one evaluates and saves alone."""
 
 
-def processes(device: Device) -> PartialState:
-    """This process's place among all of them, and its device."""
+def chosen(device: Device) -> torch.device:
+    """The device that is meant: `auto` takes a GPU when there is one. Raises `ConfigError` when it is not there."""
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device is 'cuda', but torch sees no CUDA device here; use --device cpu or auto")
+    return torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def processes(device: Device) -> PartialState:
+    """This process's place among all of them, and its device."""
+    chosen(device)
     if device == "cpu":
         os.environ["ACCELERATE_USE_CPU"] = "true"
     return PartialState(cpu=device == "cpu", timeout=PATIENCE)

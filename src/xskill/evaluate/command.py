@@ -1,5 +1,6 @@
 """`xskill eval SUITE`: score trained models, keep every episode's record, print the table."""
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import mujoco
 import numpy as np
 import torch
 from rich.console import Console
@@ -16,7 +18,8 @@ from xskill.compose.plan import SkillPlan, plan_of
 from xskill.compose.reading import Reading
 from xskill.data.config import DataConfig
 from xskill.data.video import write_video
-from xskill.engine.config import Device, from_json
+from xskill.engine.config import Device, did_you_mean, from_json
+from xskill.engine.distributed import chosen
 from xskill.engine.folder import check_folder, to_bytes, write_file
 from xskill.engine.log import Bars
 from xskill.engine.seeds import seed_of
@@ -24,12 +27,14 @@ from xskill.errors import ConfigError, DataError
 from xskill.evaluate.protocol import Trial, settings, trials
 from xskill.evaluate.rollouts import Performer, Pixels, Record, Replayed, Robots, roll_out, side_by_side, watched
 from xskill.evaluate.tables import markdown, summary
-from xskill.kitchen.dataset import split
 from xskill.kitchen.demos import Demonstration, read_demonstrations
 from xskill.kitchen.film import FPS, film_of, shoot_all
 from xskill.kitchen.render import RenderOptions
 from xskill.transfer.model import Model, load_model
+from xskill.version import __version__
 
+PROTOCOL = 1
+"""Counts up when what is scored changes, so that old records are not taken for new ones."""
 METHODS: Mapping[str, tuple[Reading | None, str]] = {
     "xskill": ("aligner", "XSkill"),
     "clock": ("clock", "plan read by the clock"),
@@ -73,34 +78,38 @@ def evaluate(suite: str, options: Evaluate) -> None:
     console = Console(highlight=False, markup=False, soft_wrap=True)
     out = (options.out or Path("runs/eval") / suite).expanduser()
     conditions = _conditions(options.conditions)
+    if not options.model or not options.methods:
+        raise ConfigError("there is nothing to score; name at least one --model and one of the --methods")
     for method in options.methods:
         if method not in METHODS:
-            raise ConfigError(f"there is no method '{method}' (choose from {', '.join(METHODS)})")
-    benches = [_Bench(path.expanduser(), options) for path in options.model]
-    for path, bench in zip(options.model, benches, strict=True):
-        if (bench.data.unseen == DataConfig().unseen) == (suite == "validation"):
-            raise ConfigError(
-                f"{path} was trained with {', '.join(bench.data.unseen)} unseen; "
-                + (
-                    "validation is for any other task"
-                    if suite == "validation"
-                    else f"{suite} is about the paper's task"
-                )
-            )
+            raise ConfigError(f"there is no method '{method}'{did_you_mean(method, METHODS)}")
+    benches = [_Bench(path.expanduser(), suite, options, console) for path in options.model]
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out {out} cannot be made: {error.strerror}") from None
     results = {}
     for method in options.methods:
-        per_model = []
+        scored: dict[str, list[Record]] = {}
         for bench in benches:
-            todo = trials(suite, settings(suite, bench.demonstrator), bench.prompts, conditions)
-            path = out / f"{method}-{bench.key}.jsonl"
+            key = bench.key(method)
+            if key in scored:
+                if METHODS[method][0] is None:
+                    continue  # it needs no model, so it was scored already
+                raise ConfigError(f"{bench.path} is the same model as another one; give each training once")
+            todo = trials(suite, bench.columns, bench.prompts, conditions)
             with Bars(console) as bars:
-                per_model.append(_finished(todo, bench.performer(method), path, options.workers, method, bars))
+                scored[key] = _finished(
+                    todo, bench.performer(method), out / f"{method}-{key}.jsonl", options.workers, method, bars
+                )
             if options.videos:
-                _write_videos(todo, per_model[-1], bench, method, out / "videos" / f"{method}-{bench.key}")
-        results[METHODS[method][1]] = summary(per_model)
+                _write_videos(todo, scored[key], bench, method, out / "videos" / f"{method}-{key}")
+        results[METHODS[method][1]] = summary(list(scored.values()))
     table = markdown(suite, results)
+    about = {"xskill": __version__, "torch": torch.__version__, "mujoco": mujoco.__version__, "suite": suite}
+    about |= {"conditions": options.conditions, "models": [bench.about() for bench in benches]}
     write_file(out / "table.md", (table + "\n").encode())
-    write_file(out / "table.json", to_bytes(results))
+    write_file(out / "table.json", to_bytes({"about": about, "results": results}))
     console.print(table)
     console.print(f"records, one line an episode, in {out}")
     if options.json:
@@ -110,21 +119,41 @@ def evaluate(suite: str, options: Evaluate) -> None:
 class _Bench:
     """A model and all that it is to be shown."""
 
-    def __init__(self, path: Path, options: Evaluate) -> None:
-        device = ("cuda" if torch.cuda.is_available() else "cpu") if options.device == "auto" else options.device
-        self._options, self._device = options, torch.device(device)
-        manifest = check_folder(path)
-        if "data" not in manifest:
+    def __init__(self, path: Path, suite: str, options: Evaluate, console: Console) -> None:
+        self.path, self._options, self._device = path, options, chosen(options.device)
+        self._manifest = check_folder(path)
+        if "data" not in self._manifest:
             raise DataError(f"{path} does not say what it was trained on, so nobody knows what it has not seen")
-        self.data = from_json(DataConfig, manifest["data"], f"{path}: data")
-        self.key = f"{seed_of(json.dumps(manifest['files'], sort_keys=True)):016x}"[:8]
-        good = read_demonstrations(options.demos or self.data.demos).good
-        names = set(split(good, self.data.unseen, self.data.level, self.data.held_out).prompts)
-        self.prompts: list[Demonstration] = [demo for demo in good if demo.title in names]
-        self.demonstrator = self.data.demonstrators[0]
+        self.data = from_json(DataConfig, self._manifest["data"], f"{path}: data")
+        papers, wanted = self.data.unseen == DataConfig().unseen, suite != "validation"
+        if papers != wanted:
+            about = "is about the paper's task" if wanted else "is for any other task"
+            raise ConfigError(f"{path} was trained with {', '.join(self.data.unseen)} unseen; {suite} {about}")
+        if not self.data.demonstrators:
+            raise DataError(f"{path} has watched nobody but the robot, so there is nobody to prompt it across bodies")
+        self.columns = settings(suite, self.data.demonstrators[0], self.data.speed)
+        read = read_demonstrations(options.demos or self.data.demos)
+        for problem in read.problems:
+            console.print(f"passed over: {problem}", style="yellow")
+        self.prompts: list[Demonstration] = [demo for demo in read.good if demo.order == self.data.unseen]
+        digest = hashlib.sha256()
+        for demo in self.prompts:
+            digest.update(f"{demo.title} {demo.qpos.tobytes().hex()} {demo.ctrl.tobytes().hex()}".encode())
+        self._prompts_key = digest.hexdigest()
         self._model = cache(lambda: load_model(path, self._device))
         self._plan = cache(self._planned)
         self._film = cache(self._filmed)
+
+    def key(self, method: str) -> str:
+        """Names what is scored: another when the weights or the prompts are."""
+        weights = self._manifest["files"] if METHODS[method][0] else self.data.size
+        named = json.dumps([PROTOCOL, self._prompts_key, weights, self._device.type], sort_keys=True)
+        return hashlib.sha256(named.encode()).hexdigest()[:8]
+
+    def about(self) -> dict[str, Any]:
+        """What to keep with the numbers."""
+        manifest = {name: value for name, value in self._manifest.items() if name != "files"}
+        return {"path": str(self.path), "prompts": self._prompts_key, "device": self._device.type, **manifest}
 
     @property
     def model(self) -> Model:
@@ -166,7 +195,6 @@ def _finished(
     known = {(record.setting, record.condition): record for record in read_records(path)}
     wanted = [(trial.setting.name, trial.condition) for trial in todo]
     left = [trial for trial, key in zip(todo, wanted, strict=True) if key not in known]
-    path.parent.mkdir(parents=True, exist_ok=True)
     bars.advance(name, len(todo) - len(left), len(todo))
     with path.open("ab", buffering=0) as file:
         file.write(b"\n" if left and file.tell() else b"")  # ends a line that a kill may have torn

@@ -58,17 +58,19 @@ def compose(options: Compose) -> None:
     asked, undo = check_tasks(options.asked), _undo(options.undo)
     if options.condition < 0 or options.steps < 0:
         raise ConfigError(f"--condition {options.condition} and --steps {options.steps} must not be below 0")
-    model, out = load(options.model.expanduser(), options.device).model, options.out.expanduser()
-    prompt, fps = read_video(options.prompt.expanduser(), model.body.size)
-    plan = plan_of(model, prompt, fps)
-    steps = options.steps or STEPS_PER_TASK * (len(asked) or 4)
-    setting, start = Setting("prompt", "unknown"), initial_state("compose", options.condition)
-    trial = Trial("compose", setting, options.condition, str(options.prompt), asked, start, undo, steps)
-    robots = Robots(model, lambda trial: plan, options.reading, width=1)
+    steps, out = options.steps or STEPS_PER_TASK * (len(asked) or 4), options.out.expanduser()
+    if undo and not 0 < undo[1] < steps:
+        raise ConfigError(f"--undo {undo[0]}@{undo[1]}: the episode lasts from step 1 to step {steps - 1}")
     try:
         out.mkdir(parents=True, exist_ok=True)  # before the work, so that a wrong name costs none
     except OSError as error:
         raise ConfigError(f"--out {out} cannot be made: {error.strerror}") from None
+    model = load(options.model.expanduser(), options.device).model
+    prompt, fps = read_video(options.prompt.expanduser(), model.body.size)
+    plan = plan_of(model, prompt, fps)
+    setting, start = Setting("prompt", "unknown"), initial_state("compose", options.condition)
+    trial = Trial("compose", setting, options.condition, str(options.prompt), asked, start, undo, steps)
+    robots = Robots(model, lambda trial: plan, options.reading, width=1)
     record, frames = watched(trial, robots, width=1)
     decisions = robots.decisions[0]
     write_file(out / "episode.json", to_bytes(_told(record, decisions)))
@@ -76,6 +78,8 @@ def compose(options: Compose) -> None:
     draw_timelines(plan, decisions, record, model.discover.num_prototypes, out / "timelines.png")
     done = ", ".join(f"{task} at step {step}" for task, step in record.completed) or "nothing"
     console.print(f"done in {record.steps} steps: {done}")
+    if undo and not record.undone:
+        console.print(f"{undo[0]} was not done at step {undo[1]}, so there was nothing to undo", style="yellow")
     if asked:
         console.print(f"score {record.score:.2f}: {'all' if record.success else 'not all'} in the order asked for")
     console.print(f"see {out / 'episode.mp4'}, {out / 'timelines.png'}, {out / 'episode.json'}")
@@ -96,7 +100,7 @@ def _undo(words: Sequence[str]) -> tuple[str, int] | None:
     if not words:
         return None
     task, _, step = words[0].partition("@")
-    if len(words) > 1 or not step.isdigit():
+    if len(words) > 1 or not step.isdecimal():
         raise ConfigError(f"--undo is '{' '.join(words)}'; it must be one sub-task and a step, as in light@150")
     return check_tasks([task])[0], int(step)
 

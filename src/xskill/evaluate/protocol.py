@@ -64,13 +64,16 @@ class Trial:
         return 1 + self.condition % max(1, len(self.asked) - 1) if self.setting.undo else None
 
 
-def settings(suite: str, demonstrator: str) -> tuple[Setting, ...]:
-    """The columns of a suite for a model that has watched `demonstrator`."""
+def settings(suite: str, demonstrator: str, trained_at: float = 1.0) -> tuple[Setting, ...]:
+    """The columns of a suite for a model that has watched `demonstrator`.
+
+    As in the paper, a model that was trained on faster videos is only shown prompts that are as fast.
+    """
     if suite not in SUITES:
         raise ConfigError(f"there is no suite '{suite}'{did_you_mean(suite, SUITES)}")
     if suite == "perturb":
-        return (Setting("cross x1, undone", demonstrator, undo=True),)
-    speeds = (1.0, 1.3, 1.5, 2.0)
+        return (Setting(f"cross x{trained_at:g}, undone", demonstrator, trained_at, undo=True),)
+    speeds = (1.0, 1.3, 1.5, 2.0) if trained_at == 1 else (trained_at,)
     return (Setting("same x1", ROBOT), *(Setting(f"cross x{speed:g}", demonstrator, speed) for speed in speeds))
 
 

@@ -30,6 +30,8 @@ Watch = Callable[[Trial, Pixels], None]
 
 WIDTH = 32
 """Robots that decide together; fewer leave places empty."""
+WATCHED = 64
+"""Frames of the longest chunk that can be watched."""
 STATE_NOISE = 0.01
 """The benchmark's noise on observed joints."""
 
@@ -47,6 +49,7 @@ class Record:
     score: float
     order_free: float
     success: bool
+    """All that was asked for came in order; and what was undone was done again."""
     steps: int
     undone: tuple[str, int] | None
     """What was undone, and when."""
@@ -129,21 +132,33 @@ class _Episode:
     began: float = field(default_factory=time.perf_counter)
     undone: tuple[str, int] | None = None
     redone: int | None = None
+    interfered: bool = False
 
     def due(self) -> int | None:
         """The step at which something is to be undone, if that is known and was not done yet."""
-        if self.trial.undo and not self.undone:
-            return self.trial.undo[1]
         wanted, steps = self.trial.undo_at, self.report.info["steps"]
-        return steps[wanted - 1] + UNDO_AFTER if wanted and not self.undone and len(steps) >= wanted else None
+        if self.interfered:
+            return None
+        if self.trial.undo:
+            return self.trial.undo[1]
+        return steps[wanted - 1] + UNDO_AFTER if wanted and len(steps) >= wanted else None
+
+    def interfere(self, kitchens: Kitchens, kitchen: int) -> None:
+        """Undo what is to be undone now, if it is done."""
+        info = self.report.info
+        task = self.trial.undo[0] if self.trial.undo else info["order"][-1]
+        self.interfered = True
+        if task in info["complete"]:
+            self.report = kitchens.undo({kitchen: task})[kitchen]
+            self.undone = (task, info["step"])
 
     def record(self) -> Record:
         trial, info = self.trial, self.report.info
-        worth = score(trial.asked, info["order"])
+        worth, mended = score(trial.asked, info["order"]), not self.undone or self.redone is not None
         return Record(
             trial.setting.name, trial.condition, trial.prompt, trial.asked,
             tuple(zip(info["order"], info["steps"], strict=True)),
-            worth.ordered, worth.order_free, worth.success, info["step"],
+            worth.ordered, worth.order_free, worth.success and mended, info["step"],
             self.undone, self.redone, round(time.perf_counter() - self.began, 3),
         )  # fmt: skip
 
@@ -161,7 +176,7 @@ def roll_out(
     options: dict[str, Any] = {
         "cameras": performer.cameras, "options": RenderOptions(height, columns), "state_noise": STATE_NOISE,
     }  # fmt: skip
-    window = max(performer.window, 64) if watch else performer.window
+    window = max(performer.window, WATCHED) if watch else performer.window
     with Kitchens(len(queues), workers=workers, window=window, **options) as kitchens:
         live: dict[int, _Episode] = {}
         while queues or live:
@@ -174,14 +189,20 @@ def roll_out(
                     performer.begin(place, trial)
             seen = {place: _seen(kitchens, kitchen_of[place], performer) for place in live}
             chunks = performer.decide(seen)
-            for place, episode in live.items():  # what is to be undone is undone at its step, not after the chunk
-                due = episode.due()
-                if due is not None:
-                    chunks[place] = chunks[place][: max(1, due - episode.report.info["step"])]
             before = {place: episode.report.info["step"] for place, episode in live.items()}
-            reports = kitchens.step({kitchen_of[place]: chunk for place, chunk in chunks.items()})
+            for place, episode in live.items():  # somebody interferes at a step of their own, in the midst of a chunk
+                due, kitchen = episode.due(), kitchen_of[place]
+                if due is not None and due < before[place] + len(chunks[place]):
+                    first = chunks[place][: max(0, due - before[place])]
+                    chunks[place] = chunks[place][len(first) :]
+                    if len(first):
+                        episode.report = kitchens.step({kitchen: first})[kitchen]
+                    if not episode.report.over:
+                        episode.interfere(kitchens, kitchen)
+            going = {place: chunk for place, chunk in chunks.items() if not live[place].report.over}
+            reports = kitchens.step({kitchen_of[place]: chunk for place, chunk in going.items()})
             for place, episode in list(live.items()):
-                episode.report = reports[kitchen_of[place]]
+                episode.report = reports.get(kitchen_of[place], episode.report)
                 now = episode.report.info["step"]
                 if watch is not None:
                     side = kitchens.observations[NAMES["side"]][kitchen_of[place]]
@@ -191,10 +212,6 @@ def roll_out(
                 if episode.report.over:
                     yield episode.record()
                     del live[place]
-                elif (due := episode.due()) is not None and now >= due:
-                    task = episode.trial.undo[0] if episode.trial.undo else episode.report.info["order"][-1]
-                    episode.report = kitchens.undo({kitchen_of[place]: task})[kitchen_of[place]]
-                    episode.undone = (task, now)
 
 
 def watched(trial: Trial, performer: Performer, width: int = WIDTH) -> tuple[Record, Pixels]:

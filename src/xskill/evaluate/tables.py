@@ -36,7 +36,6 @@ def summary(method: Seeds) -> dict[str, dict[str, Any]]:
             redone = success_interval(sum(record.redone is not None for record in undone), len(undone))
             found[setting] |= {
                 "undone": len(undone), "redone": redone.mean, "redone_low": redone.low, "redone_high": redone.high,
-                "recovered": sum(r.redone is not None and r.success for r in undone) / len(undone),
             }  # fmt: skip
     return found
 
@@ -48,9 +47,16 @@ def markdown(suite: str, methods: Mapping[str, Mapping[str, Mapping[str, Any]]])
     if suite == "table1":
         rows += [[f"paper: {name}", *(_plain(scores.get(c)) for c in columns)] for name, scores in PAPER.items()]
     for name, settings in methods.items():
-        rows.append([f"**{name}**", *(_score(settings.get(column)) for column in columns)])
+        cells = [settings.get(column) for column in columns]
         if suite == "perturb":
-            rows.append([f"{name}: undone sub-task redone", *(_redone(settings.get(column)) for column in columns)])
+            rows.append(
+                [f"**{name}**: what was undone is done again", *(_cell(cell, "redone", "redone_") for cell in cells)]
+            )
+            rows.append(
+                [f"{name}: and then the rest, in order", *(_cell(cell, "success", "success_") for cell in cells)]
+            )
+        else:
+            rows.append([f"**{name}**", *(_cell(cell, "score", "") for cell in cells)])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
@@ -58,17 +64,9 @@ def _plain(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
 
 
-def _score(cell: Mapping[str, Any] | None) -> str:
-    return (
-        "-" if cell is None else f"**{_percent(cell, 'score')}** ({_percent(cell, 'low')} to {_percent(cell, 'high')})"
-    )
-
-
-def _redone(cell: Mapping[str, Any] | None) -> str:
-    if cell is None or "redone" not in cell:
+def _cell(cell: Mapping[str, Any] | None, name: str, ends: str) -> str:
+    """A number in per cent and its interval, whose ends are called `low` and `high`."""
+    if cell is None or name not in cell:
         return "-"
-    return f"{_percent(cell, 'redone')} ({_percent(cell, 'redone_low')} to {_percent(cell, 'redone_high')})"
-
-
-def _percent(cell: Mapping[str, Any], name: str) -> str:
-    return f"{100 * cell[name]:.1f}"
+    number, low, high = (f"{100 * cell[key]:.1f}" for key in (name, f"{ends}low", f"{ends}high"))
+    return f"**{number}** ({low} to {high})"

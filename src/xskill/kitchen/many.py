@@ -166,7 +166,10 @@ def _work(
             answer = error
         except Exception as error:
             answer = DataError(f"a kitchen could not be told to {what}: {type(error).__name__}: {error}")
-        pipe.send(answer)
+        try:
+            pipe.send(answer)
+        except ConnectionError:  # nobody listens any more
+            return
 
 
 def _obeyed(kitchen: KitchenEnv, what: str, order: Any, index: int, views: Observation) -> Report:

@@ -125,15 +125,16 @@ class PlanTracker(nn.Module):
     def moved(self, before: Tensor) -> Tensor:
         """The belief (B, N) after a chunk of actions, before anything is seen of what came of it.
 
-        Mostly it stays or moves on, by any step up to `advance` times the pace, the last moment taking what would run
-        past it. Seldom it steps back to anywhere before, and very seldom it leaps to anywhere at all.
+        Mostly it stays or moves on, by any step up to `advance` times the pace. Seldom it steps back to anywhere
+        before, and very seldom it leaps to anywhere at all. What would run past the end is left out, so that the sum
+        may fall below one: were it kept there, the last moment would draw the belief to itself.
         """
         config = self._config
         reach = max(1, math.ceil(config.advance * self._pace))
-        total = F.pad(before, (reach + 1, reach)).cumsum(1)
-        onward = (total[:, reach + 1 :] - total[:, : -reach - 1]) / (reach + 1)
-        onward = torch.cat([onward[:, : self.tokens - 1], onward[:, self.tokens - 1 :].sum(1, keepdim=True)], 1)
-        back = before.flip(1).cumsum(1).flip(1) / self.tokens
+        total = F.pad(before, (reach + 1, 0)).cumsum(1)
+        onward = (total[:, reach + 1 :] - total[:, : self.tokens]) / (reach + 1)
+        places = torch.arange(1, self.tokens + 1, device=before.device)
+        back = (before / places).flip(1).cumsum(1).flip(1)
         return (1 - config.step_back - config.leap) * onward + config.step_back * back + config.leap / self.tokens
 
     def loss(self, images: Tensor, plan: Tensor, hidden: Tensor, skill: Tensor, away: Tensor) -> Tensor:

@@ -88,8 +88,8 @@ class AlignerConfig:
         for name in ("trust", "advance"):
             require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
         require(self.neighbours >= 0, "neighbours", self.neighbours, "at least 0")
-        for name in ("step_back", "leap"):
-            require(0 <= getattr(self, name) < 0.5, name, getattr(self, name), "in [0, 0.5)")
+        require(0 <= self.step_back < 0.5, "step_back", self.step_back, "in [0, 0.5)")
+        require(0 < self.leap < 0.5, "leap", self.leap, "in (0, 0.5): a belief of nothing anywhere could never recover")
         require(self.tokens >= 0, "tokens", self.tokens, "at least 0")
         for name in ("vision_width", "layers", "heads", "feedforward"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")

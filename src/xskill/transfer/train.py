@@ -104,7 +104,7 @@ class TransferPhase:
         return self._moments(self._train[chosen.numpy()], (share * lengths[chosen]).long(), step)
 
     def _moments(self, episodes: Ints, at: Tensor, step: Step) -> Batch:
-        """Frame `at` of each episode, and what is drawn for it; beside its plan stands that of the next in the batch.
+        """Frame `at` of each episode, and what is drawn for it; beside its plan stands that of another in the batch.
 
         What belongs to a moment follows from this on the device, where it costs less.
         """
@@ -201,12 +201,16 @@ def warped(draws: Tensor, tokens: int, amount: float) -> Tensor:
 def spliced(plans: Tensor, away: Tensor, often: float, draws: Tensor) -> Tensor:
     """The first of two plans (B, 2, N), of which the later part, and the earlier one, is `often` that of the second.
 
-    What is replaced begins `APART` tokens or more from the moment seen, at a place that draws (B, 4) decide.
+    What is replaced begins more than `APART` tokens from the moment seen, at a place that draws (B, 4) decide; where
+    there is nothing so far away, nothing is.
     """
-    apart = APART + draws[:, 2:] * away.abs().amax(1, keepdim=True)
-    later = (away > apart[:, :1]) & (draws[:, :1] < often)
-    earlier = (away < -apart[:, 1:]) & (draws[:, 1:2] < often)
-    return torch.where(later | earlier, plans[:, 1], plans[:, 0])
+    tokens = away.shape[1]
+    places, now = torch.arange(tokens, device=away.device), away.abs().argmin(1, keepdim=True)
+    after, before = now + APART + 1, now - APART - 1  # the nearest that may be replaced
+    later = places >= after + (draws[:, 2:3] * (tokens - after).clamp(min=0)).long()
+    earlier = places <= before - (draws[:, 3:4] * (before + 1).clamp(min=0)).long()
+    replaced = (later & (draws[:, :1] < often)) | (earlier & (draws[:, 1:2] < often))
+    return torch.where(replaced, plans[:, 1], plans[:, 0])
 
 
 def shifted(images: Tensor, by: Tensor) -> Tensor:
