@@ -24,9 +24,9 @@ def acting(preset: str, device: torch.device) -> Callable[[], None]:
     config = PRESETS[preset][1]
     size, tokens = (config.data.size, config.data.size), config.transfer.aligner.tokens or 100
     around = Range((0.0,) * JOINTS, (1.0,) * JOINTS)
-    skill = config.discover.encoder.width
+    skill, steps = config.discover.encoder.width, JOINTS * config.transfer.policy.predict
     torch.manual_seed(0)
-    body = Body(("side",), size, around, around, skill)
+    body = Body(("side",), size, around, around, skill, Range((0.0,) * steps, (1.0,) * steps))
     network = TransferModel(config.transfer, body, tokens, 3.6).to(device).eval()
     window = config.transfer.policy.observe
     images = torch.randint(256, (1, window, *size, 3), dtype=torch.uint8)

@@ -1,5 +1,7 @@
 """Models and trials for tests of evaluation."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -14,7 +16,8 @@ from xskill.transfer.policy import Body
 from xskill.transfer.statistics import Range
 from xskill.transfer.train import TransferModel
 
-TRANSFER = PRESETS["debug"][1].transfer
+DEBUG = PRESETS["debug"][1].transfer
+TRANSFER = replace(DEBUG, policy=replace(DEBUG.policy, relative=False))
 SIZE = 16
 
 

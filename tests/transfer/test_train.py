@@ -24,7 +24,8 @@ from xskill.transfer.statistics import Range
 from xskill.transfer.train import KNOTS, TransferModel, TransferPhase, shifted, spliced, warped
 
 CPU = torch.device("cpu")
-CONFIG = PRESETS["debug"][1].transfer
+DEBUG = PRESETS["debug"][1].transfer
+CONFIG = replace(DEBUG, policy=replace(DEBUG.policy, relative=False))
 LENGTHS = np.array([20, 26, 23, 30])
 STEP = Step(0, "transfer", 0)
 
@@ -108,6 +109,23 @@ def test_noise_is_of_the_size_told_and_never_reaches_the_targets(tmp_path: Path)
     assert ((noisy["state"] - clean["state"]) / width).std().item() == pytest.approx(0.1, rel=0.1)
     assert noisy["hidden"].float().mean().item() == pytest.approx(0.3, abs=0.03)
     assert not clean["hidden"].any()
+
+
+def test_relative_actions_are_measured_from_where_the_robot_is(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"there are 2 and 3: set transfer\.policy\.relative to False"):
+        phase(tmp_path, DEBUG)
+    made = robot_bank(tmp_path)
+    assert made.episodes.states is not None
+    made.episodes = replace(made.episodes, actions=made.episodes.states + np.float32(0.5))
+    skills = torch.zeros(made.episodes.frames, 4)
+    found = TransferPhase(DEBUG, made, skills, np.array([0, 1, 2]), np.array([3]), 0, CPU)
+    assert found.body.steps is not None
+    middle, half = (np.array(part).reshape(8, 2) for part in (found.body.steps.middle, found.body.steps.half))
+    # The first state counts frames up, the second down; the first action belongs to the observation before.
+    assert (middle + half)[1:, 0] == pytest.approx(np.arange(1, 8) - 0.5, abs=0.1)
+    assert (middle - half)[1:, 1] == pytest.approx(1.5 - np.arange(1, 8), abs=0.1)
+    step = found.evaluate(found.network.eval())
+    assert step["over_standing_still"] > 0
 
 
 def test_a_plan_is_half_an_episode_long_unless_told(tmp_path: Path) -> None:
@@ -215,7 +233,8 @@ def test_what_cannot_be_learned_from_is_one_sentence(tmp_path: Path) -> None:
 def test_the_kitchens_model_is_small_enough_to_ship() -> None:
     config = PRESETS["kitchen"][1]
     size, joints = (config.data.size, config.data.size), Range((0.0,) * 9, (1.0,) * 9)
-    body = Body(("side",), size, joints, joints, config.discover.encoder.width)
+    steps = Range((0.0,) * 9 * config.transfer.policy.predict, (1.0,) * 9 * config.transfer.policy.predict)
+    body = Body(("side",), size, joints, joints, config.discover.encoder.width, steps)
     parts = SkillModel(config.discover, size), TransferModel(config.transfer, body, config.transfer.aligner.tokens, 3.6)
     counts = [sum(parameter.numel() for parameter in part.parameters()) for part in parts]
     assert sum(counts) <= 9.5e6

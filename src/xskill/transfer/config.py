@@ -18,6 +18,9 @@ class PolicyConfig:
     """What looks at each image."""
     vision_width: int = 512
     """Size of an image's feature, where `small` looks; a ResNet-18's is 512."""
+    relative: bool = False
+    """Whether actions are counted from where the robot is, each step of a chunk with a range of its own: what is to be
+    learned is then how it moves, not where it is."""
     blind: bool = False
     """Whether the skill is kept from it, to see what the prompt is worth."""
     observe: int = 2

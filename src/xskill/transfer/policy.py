@@ -1,5 +1,6 @@
 """The skill-conditioned policy P(a | s, z): observations and a skill in, a chunk of actions out (paper, "Transfer")."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -29,6 +30,8 @@ class Body:
     actions: Range
     skill: int
     """Dimensions of a skill."""
+    steps: Range | None = None
+    """For each action of a chunk, end to end, how far it is from where the robot is; for relative actions only."""
 
 
 class SkillPolicy(Protocol):
@@ -69,19 +72,42 @@ class Sight(nn.Module):
         return condition
 
 
+class Chunks(nn.Module):
+    """Chunks of actions (B, T, A) as networks like them, and back."""
+
+    def __init__(self, config: PolicyConfig, body: Body) -> None:
+        super().__init__()
+        if config.relative and (body.steps is None or len(body.states.half) != len(body.actions.half)):
+            raise DataError("relative actions need a state for every action; set transfer.policy.relative to False")
+        self.shape = (config.predict, len(body.actions.half))
+        self._relative = config.relative
+        self.scale = Scale(body.steps if config.relative and body.steps else body.actions)
+
+    def forward(self, actions: Tensor, observation: Observation) -> Tensor:
+        if self._relative:
+            actions = (actions - observation["state"][:, -1:]).flatten(1)
+        scaled: Tensor = self.scale(actions)
+        return scaled.reshape(-1, *self.shape)
+
+    def back(self, chunk: Tensor, observation: Observation) -> Tensor:
+        """The inverse."""
+        if not self._relative:
+            return self.scale.back(chunk)
+        return self.scale.back(chunk.flatten(1)).reshape(-1, *self.shape) + observation["state"][:, -1:]
+
+
 class DiffusionPolicy(nn.Module):
     """Chi et al.: denoise a chunk of actions, conditioned on what is seen and which skill is to be executed."""
 
     def __init__(self, config: PolicyConfig, body: Body) -> None:
         super().__init__()
         self._config = config
-        self.sight, self.actions = Sight(config, body), Scale(body.actions)
-        self._shape = (config.predict, len(body.actions.half))
-        self.unet = UNet1D(self._shape[1], self.sight.width, config.channels, config.kernel, config.time_width)
+        self.sight, self.chunks = Sight(config, body), Chunks(config, body)
+        self.unet = UNet1D(self.chunks.shape[1], self.sight.width, config.channels, config.kernel, config.time_width)
         self._noising = DDPMScheduler(config.train_steps, beta_schedule="squaredcos_cap_v2", clip_sample=True)
 
     def loss(self, observation: Observation, skill: Tensor, actions: Tensor, kept: Tensor) -> Tensor:
-        wanted = self.actions(actions)
+        wanted = self.chunks(actions, observation)
         noise = torch.randn_like(wanted)
         level = torch.randint(self._config.train_steps, (len(wanted),), device=wanted.device)
         guessed = self.unet(self._noising.add_noise(wanted, noise, level), level, self.sight(observation, skill))
@@ -92,13 +118,13 @@ class DiffusionPolicy(nn.Module):
         condition = self.sight(observation, skill)
         scheduler = self._solver()
         scheduler.set_timesteps(self._config.solver_steps)
-        chunk = torch.stack([torch.randn(self._shape, generator=one) for one in generators]).to(skill.device)
+        chunk = torch.stack([torch.randn(self.chunks.shape, generator=one) for one in generators]).to(skill.device)
         for step in scheduler.timesteps:
             level = step.to(skill.device).expand(len(chunk))
             chunk = scheduler.step(
                 self.unet(chunk, level, condition), step, chunk, generator=list(generators), return_dict=False
             )[0]
-        return self.actions.back(chunk)
+        return self.chunks.back(chunk, observation)
 
     def _solver(self) -> Any:
         common = {"num_train_timesteps": self._config.train_steps, "beta_schedule": "squaredcos_cap_v2"}
@@ -114,21 +140,21 @@ class CloningPolicy(nn.Module):
 
     def __init__(self, config: PolicyConfig, body: Body) -> None:
         super().__init__()
-        self.sight, self.actions = Sight(config, body), Scale(body.actions)
-        self._shape = (config.predict, len(body.actions.half))
+        self.sight, self.chunks = Sight(config, body), Chunks(config, body)
         width = 2 * config.channels[0]
         self.head = nn.Sequential(
             nn.Linear(self.sight.width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
-            nn.Linear(width, self._shape[0] * self._shape[1]), nn.Unflatten(1, self._shape),
+            nn.Linear(width, math.prod(self.chunks.shape)), nn.Unflatten(1, self.chunks.shape),
         )  # fmt: skip
 
     def loss(self, observation: Observation, skill: Tensor, actions: Tensor, kept: Tensor) -> Tensor:
         guessed = self.head(self.sight(observation, skill))
-        return _kept_mean(F.mse_loss(guessed.float(), self.actions(actions), reduction="none"), kept)
+        wanted = self.chunks(actions, observation)
+        return _kept_mean(F.mse_loss(guessed.float(), wanted, reduction="none"), kept)
 
     @torch.no_grad()
     def act(self, observation: Observation, skill: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-        return self.actions.back(self.head(self.sight(observation, skill)))
+        return self.chunks.back(self.head(self.sight(observation, skill)), observation)
 
 
 def policy_of(config: PolicyConfig, body: Body) -> DiffusionPolicy | CloningPolicy:

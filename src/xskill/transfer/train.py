@@ -17,7 +17,7 @@ from xskill.errors import DataError
 from xskill.transfer.alignment import aligner_of
 from xskill.transfer.config import TransferConfig
 from xskill.transfer.policy import Body, policy_of
-from xskill.transfer.statistics import range_of
+from xskill.transfer.statistics import Range, range_of
 
 Ints = npt.NDArray[np.int64]
 
@@ -25,6 +25,8 @@ KNOTS = 8
 """Pieces of a warped plan, each with a speed of its own."""
 APART = 4
 """Tokens around the moment seen that a splice leaves alone."""
+USUAL = 0.998
+"""Share of relative actions that their range is made for: a few sudden ones would make all others small."""
 MOMENTS = 64
 """Held-out moments on which actions are compared."""
 
@@ -81,7 +83,8 @@ class TransferPhase:
         self._actions = torch.from_numpy(episodes.actions).to(device)
         rows = np.concatenate([np.arange(s, s + n) for s, n in self._spans(train)])
         ranges = range_of(episodes.states[rows]), range_of(episodes.actions[rows])
-        self.body = Body(bank.cameras, bank.size, *ranges, skills.shape[1])
+        steps = self._relative_range(train) if config.policy.relative else None
+        self.body = Body(bank.cameras, bank.size, *ranges, skills.shape[1], steps)
         self._width = torch.tensor(self.body.states.half, device=device)
         length = float(episodes.lengths[train].mean())
         self.tokens = config.aligner.tokens or max(1, round(length / 2))
@@ -93,6 +96,23 @@ class TransferPhase:
     def _spans(self, episodes: Ints) -> list[tuple[int, int]]:
         pairs = zip(self._episodes.starts[episodes], self._episodes.lengths[episodes], strict=True)
         return [(int(start), int(length)) for start, length in pairs]
+
+    def _relative_range(self, episodes: Ints) -> Range:
+        """For each action of a chunk, how far it is from where the robot is when it decides."""
+        states, actions, policy = self._episodes.states, self._episodes.actions, self._config.policy
+        assert states is not None
+        assert actions is not None
+        if states.shape != actions.shape:
+            raise DataError(
+                f"relative actions need a state for every action; there are {states.shape[1]} and {actions.shape[1]}: "
+                "set transfer.policy.relative to False"
+            )
+        away = []
+        for start, length in self._spans(episodes):
+            at = np.arange(length)
+            done = np.clip(at[:, None] + np.arange(policy.predict) - (policy.observe - 1), 0, length - 1)
+            away.append((actions[start + done] - states[start + at][:, None]).reshape(length, -1))
+        return range_of(np.concatenate(away), USUAL)
 
     def batch(self, step: Step) -> Batch:
         """Moments drawn evenly from all training frames."""
@@ -176,8 +196,13 @@ class TransferPhase:
         believed = found.attention.argmax(1)
         place_error = seen["away"].gather(1, believed[:, None]).abs().mean().item() / self.tokens
         error = ((chunk - seen["actions"]) / width).abs()[:, executed].mean().item()
+        found_better = {}
+        if seen["state"].shape[-1] == chunk.shape[-1]:
+            still = ((seen["state"][:, -1:] - seen["actions"]) / width).abs()[:, executed].mean().item()
+            found_better = {"over_standing_still": error / max(still, 1e-9)}
         return {
             "action_error": error,
+            **found_better,
             "held_out_policy_loss": policy_loss.item(),
             "held_out_aligner_loss": aligner_loss.item(),
             "aligner_place_error": place_error,
