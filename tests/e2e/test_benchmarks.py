@@ -14,6 +14,7 @@ from tests.kitchen.made import standing_still
 SMALL = {
     "act": (["--preset", "debug", "--reference", "quick", "--chunks", "3", "--device", "cpu"], {"over_paper"}),
     "discover": (["--preset", "debug", "--videos", "2", "--device", "cpu"], {"over_loop"}),
+    "evaluate": (["--preset", "debug", "--episodes", "2", "--serial", "1", "--device", "cpu"], {"over_serial"}),
     "loop": (["--steps", "5", "--device", "cpu"], {"over_bare"}),
     "replay": (["--demos", "MADE"], set()),
     "parallel": (["--chunks", "1"], {"environments", "over_every_frame", "filming"}),
