@@ -17,7 +17,7 @@ demo: setup ## See it work, with nothing to prepare
 	@.venv/bin/xskill demo
 
 test: setup ## Run all tests
-	.venv/bin/python -m pytest
+	.venv/bin/python -m pytest -n 2 --dist worksteal
 
 check: setup ## Formatting, lint, types and import contracts
 	.venv/bin/ruff format --check .

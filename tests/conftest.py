@@ -17,8 +17,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Networks this small gain nothing from threads, and threads that wait for a busy core cost twenty times as much.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("XSKILL_DATA", tempfile.mkdtemp(prefix="xskill-frames-"))  # rendered once for all tests
-atexit.register(shutil.rmtree, os.environ["XSKILL_DATA"], ignore_errors=True)
+if "XSKILL_DATA" not in os.environ:  # frames are rendered once for all tests, whichever process runs them
+    os.environ["XSKILL_DATA"] = tempfile.mkdtemp(prefix="xskill-frames-")
+    atexit.register(shutil.rmtree, os.environ["XSKILL_DATA"], ignore_errors=True)
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
