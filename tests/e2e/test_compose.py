@@ -107,7 +107,7 @@ def test_a_suite_is_scored_kept_and_taken_up_again(xskill: Command, folder: Path
         (("table1", "--model", "model", "--methods", "clok"), "there is no method 'clok' (did you mean 'clock'?)"),
         (
             ("table1", "--model", "model", "model", "--conditions", "0:1", "--out", "x"),
-            "is the same model as another one",
+            "two of the models are the same",
         ),
         (("table1", "--model", "model", "--model", "model"), "name all models after one, as in --model A B"),
         (("table1", "--model", "model", "--out", "prompt.mp4"), "--out prompt.mp4 cannot be made"),

@@ -84,6 +84,8 @@ def evaluate(suite: str, options: Evaluate) -> None:
         if method not in METHODS:
             raise ConfigError(f"there is no method '{method}'{did_you_mean(method, METHODS)}")
     benches = [_Bench(path.expanduser(), suite, options, console) for path in options.model]
+    if len({bench.key("xskill") for bench in benches}) < len(benches):
+        raise ConfigError("two of the models are the same; give each training once")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -93,10 +95,8 @@ def evaluate(suite: str, options: Evaluate) -> None:
         scored: dict[str, list[Record]] = {}
         for bench in benches:
             key = bench.key(method)
-            if key in scored:
-                if METHODS[method][0] is None:
-                    continue  # it needs no model, so it was scored already
-                raise ConfigError(f"{bench.path} is the same model as another one; give each training once")
+            if key in scored:  # a method that needs no model is scored once
+                continue
             todo = trials(suite, bench.columns, bench.prompts, conditions)
             with Bars(console) as bars:
                 scored[key] = _finished(
