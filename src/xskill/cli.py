@@ -5,7 +5,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -99,23 +99,40 @@ def data(args: Sequence[str]) -> None:
 
 
 def evaluate(args: Sequence[str]) -> None:
-    if not args or args[0] in ("-h", "--help"):
-        suites = "\n".join(f"  {name:8}  {about}" for name, about in SUITES.items())
-        print(
-            f"usage: xskill eval SUITE --model FOLDER [OPTIONS]\n\n{suites}\n\n`xskill eval SUITE --help` explains it."
-        )
+    suite = _first(args, "eval SUITE --model FOLDER", SUITES)
+    if suite is None:
         return
-    if args[0].startswith("-"):
-        raise ConfigError(f"name the suite first, as in xskill eval {next(iter(SUITES))} {args[0]} ...")
-    if args[0] not in SUITES:
-        raise ConfigError(f"there is no suite '{args[0]}'{did_you_mean(args[0], SUITES)}")
     if sum(arg.split("=")[0] == "--model" for arg in args) > 1:
         raise ConfigError("--model is given more than once; name all models after one, as in --model A B")
     with leaving_at_once():
         from xskill.evaluate.command import Evaluate
         from xskill.evaluate.command import evaluate as run
 
-    run(args[0], tyro.cli(Evaluate, prog=f"xskill eval {args[0]}", args=args[1:], config=_TYRO))
+    run(suite, tyro.cli(Evaluate, prog=f"xskill eval {suite}", args=args[1:], config=_TYRO))
+
+
+def sweep(args: Sequence[str]) -> None:
+    from xskill.sweep import SWEEPS, Sweep
+    from xskill.sweep import sweep as run
+
+    name = _first(args, "sweep TABLE --demos PATH", {name: about for name, (about, _) in SWEEPS.items()})
+    if name is not None:
+        run(name, tyro.cli(Sweep, prog=f"xskill sweep {name}", args=args[1:], config=_TYRO))
+
+
+def _first(args: Sequence[str], usage: str, known: Mapping[str, str]) -> str | None:
+    """The word that must come first; None when help was asked for, and given."""
+    command, what = usage.split()[:2]
+    if not args or args[0] in ("-h", "--help"):
+        width = max(map(len, known))
+        lines = "\n".join(f"  {name:{width}}  {about}" for name, about in known.items())
+        print(f"usage: xskill {usage} [OPTIONS]\n\n{lines}\n\n`xskill {command} {what} --help` tells more.")
+        return None
+    if args[0].startswith("-"):
+        raise ConfigError(f"name the {what.lower()} first, as in xskill {command} {next(iter(known))} {args[0]} ...")
+    if args[0] not in known:
+        raise ConfigError(f"there is no {what.lower()} '{args[0]}'{did_you_mean(args[0], known)}")
+    return args[0]
 
 
 def compose(args: Sequence[str]) -> None:
@@ -185,6 +202,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "discover": (partial(train, command="discover"), "train the first phase of a preset alone: skills"),
     "compose": (compose, "let the robot do what a video shows: `xskill compose --model FOLDER --prompt video.mp4`"),
     "eval": (evaluate, "score trained models: `xskill eval table1 --model FOLDER`"),
+    "sweep": (sweep, "train and score all that a table needs: `xskill sweep table1 --demos PATH`"),
     "data": (data, "make datasets: `xskill data make kitchen`"),
     "info": (info, "versions, devices, rendering, what is missing for what"),
 }

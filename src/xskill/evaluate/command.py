@@ -77,37 +77,46 @@ def evaluate(suite: str, options: Evaluate) -> None:
     """Do what the options say."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     out = (options.out or Path("runs/eval") / suite).expanduser()
-    conditions = _conditions(options.conditions)
     if not options.model or not options.methods:
         raise ConfigError("there is nothing to score; name at least one --model and one of the --methods")
     for method in options.methods:
         if method not in METHODS:
             raise ConfigError(f"there is no method '{method}'{did_you_mean(method, METHODS)}")
-    benches = [_Bench(path.expanduser(), suite, options, console) for path in options.model]
-    if len({bench.key("xskill") for bench in benches}) < len(benches):
-        raise ConfigError("two of the models are the same; give each training once")
+    rows = {METHODS[method][1]: (method, options.model) for method in options.methods}
+    tabulate(suite, rows, options, out, console)
+
+
+def tabulate(
+    suite: str, rows: Mapping[str, tuple[str, Sequence[Path]]], options: Evaluate, out: Path, console: Console
+) -> None:
+    """Score what is named, row by row, a method and the models of several trainings each; write and print the table."""
+    conditions = _conditions(options.conditions)
+    benches = {path: _Bench(path.expanduser(), suite, options, console) for _, paths in rows.values() for path in paths}
+    for _, paths in rows.values():
+        if len({benches[path].key("xskill") for path in paths}) < len(paths):
+            raise ConfigError("two of the models are the same; give each training once")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--out {out} cannot be made: {error.strerror}") from None
     results = {}
-    for method in options.methods:
+    for name, (method, paths) in rows.items():
         scored: dict[str, list[Record]] = {}
-        for bench in benches:
+        for bench in (benches[path] for path in paths):
             key = bench.key(method)
             if key in scored:  # a method that needs no model is scored once
                 continue
             todo = trials(suite, bench.columns, bench.prompts, conditions)
             with Bars(console) as bars:
                 scored[key] = _finished(
-                    todo, bench.performer(method), out / f"{method}-{key}.jsonl", options.workers, method, bars
+                    todo, bench.performer(method), out / f"{method}-{key}.jsonl", options.workers, name, bars
                 )
             if options.videos:
                 _write_videos(todo, scored[key], bench, method, out / "videos" / f"{method}-{key}")
-        results[METHODS[method][1]] = summary(list(scored.values()))
+        results[name] = summary(list(scored.values()))
     table = markdown(suite, results)
     about = {"xskill": __version__, "torch": torch.__version__, "mujoco": mujoco.__version__, "suite": suite}
-    about |= {"conditions": options.conditions, "models": [bench.about() for bench in benches]}
+    about |= {"conditions": options.conditions, "models": [bench.about() for bench in benches.values()]}
     write_file(out / "table.md", (table + "\n").encode())
     write_file(out / "table.json", to_bytes({"about": about, "results": results}))
     console.print(table)

@@ -1,0 +1,154 @@
+"""`xskill sweep`: all that a table needs, trained and scored one after the other; what is there is not done again."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from xskill.engine.config import Device
+from xskill.errors import ConfigError, Interrupted, RunError
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: a training, how it differs from the preset, and how its plans are read."""
+
+    name: str
+    training: str = "xskill"
+    """Names its folder; rows may share a training."""
+    words: tuple[str, ...] = ()
+    """Options that set it apart."""
+    method: str = "xskill"
+
+
+_OURS = Row("XSkill")
+_LOSSES = (
+    Row("without prototype loss", "no-prototype-loss", ("--discover.prototype-weight", "0")),
+    Row("without TC loss", "no-time-loss", ("--discover.time-weight", "0")),
+)
+
+
+def _prototypes(count: int, level: int = 0) -> Row:
+    told = ("--discover.num-prototypes", str(count), *(("--data.level", str(level)) if level else ()))
+    return Row(f"K={count}" + (f", Level {level}" if level else ""), f"k{count}" + f"-level{level}" * bool(level), told)
+
+
+SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
+    "table1": (
+        "the paper's main table: the method, ways to read the plan, ablations, what the prompt is worth",
+        (
+            _OURS,
+            Row("plan read by the clock", method="clock"),
+            Row("XSkill, NN-compose", method="nearest"),
+            Row("the paper's aligner", "transformer", ("--transfer.aligner.kind", "transformer")),
+            *_LOSSES,
+            Row("blind to its prompt", "blind", ("--transfer.policy.blind",)),
+            Row("the prompt's own actions replayed", method="replay"),
+        ),
+    ),
+    "losses": ("with and without each loss of discovery", (_OURS, *_LOSSES)),
+    "prototypes": ("K = 32, 128, 256, 512", tuple(_prototypes(count) for count in (32, 128, 256, 512))),
+    "levels": (
+        "K = 128, 256, 512 with fewer and fewer of the task's transitions seen",
+        tuple(_prototypes(count, level) for level in (1, 2) for count in (128, 256, 512)),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Train and score all that a table needs. Interrupted, the same command goes on; a finished part is not done again.
+
+    A training that fails is named, and the others go on without it.
+    """
+
+    demos: str
+    """Recorded demonstrations."""
+    preset: str = "kitchen"
+    """What the trainings start from."""
+    seeds: tuple[int, ...] = (0,)
+    """One training of every row for each."""
+    rows: tuple[str, ...] = ()
+    """Only these rows, by name (default: all)."""
+    train: str = ""
+    """More options for every training, in one string, as in --train="--transfer.loop.steps 2000"."""
+    conditions: str = "0:32"
+    """Which initial conditions, as first:end."""
+    out: Path | None = None
+    """Folder for trainings, records and the table (default: runs/sweep/NAME)."""
+    device: Device = "auto"
+    """Where to train and act."""
+    workers: int = len(os.sched_getaffinity(0))
+    """Processes that simulate and render."""
+    data_folder: Path = Path(os.environ.get("XSKILL_DATA") or "data")
+    """Folder for frames."""
+
+
+def sweep(name: str, options: Sweep) -> None:
+    """Do what the options say."""
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    rows = [row for row in SWEEPS[name][1] if not options.rows or row.name in options.rows]
+    if unknown := set(options.rows) - {row.name for row in rows}:
+        names = ", ".join(f"'{row.name}'" for row in SWEEPS[name][1])
+        raise ConfigError(f"{name} has no row '{min(unknown)}' (choose from {names})")
+    if not options.seeds or len(set(options.seeds)) < len(options.seeds):
+        raise ConfigError(f"--seeds are {list(options.seeds)}; name one or more, each once")
+    out = (options.out or Path("runs/sweep") / name).expanduser()
+    models: dict[str, list[Path]] = {}
+    failed = []
+    trainings = {row.training: row for row in rows}
+    for seed in options.seeds:
+        for training, row in trainings.items():
+            folder = out / f"{training}-{seed}"
+            if not _trained(folder, row, seed, options, console, out):
+                failed.append(folder)
+            else:
+                models.setdefault(training, []).append(folder / "model")
+    from xskill.evaluate.command import Evaluate, tabulate
+
+    scored = {row.name: (row.method, models[row.training]) for row in rows if row.training in models}
+    told = Evaluate(
+        (), options.demos, options.conditions,
+        device=options.device, workers=options.workers, data_folder=options.data_folder,
+    )  # fmt: skip
+    if scored:
+        tabulate("table1", scored, told, out / "eval", console)
+    if failed:
+        raise RunError(f"{len(failed)} trainings failed, their rows are missing: {', '.join(map(str, failed))}")
+
+
+def _trained(folder: Path, row: Row, seed: int, options: Sweep, console: Console, out: Path) -> bool:
+    """Train a row, or go on with it; a finished one is only looked at."""
+    _borrow_skills(folder, seed, row, out)
+    begun = ["--resume"] if folder.exists() else []
+    words = [
+        options.preset, "--data.demos", options.demos, "--seed", str(seed), *row.words, *shlex.split(options.train),
+        "--out", str(folder), "--device", options.device, "--workers", str(options.workers),
+        "--data-folder", str(options.data_folder), *begun,
+    ]  # fmt: skip
+    console.print(f"{row.name}, seed {seed}: xskill train {shlex.join(words)}")
+    try:
+        code = subprocess.run([sys.executable, "-m", "xskill", "train", *words]).returncode
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; the same command goes on") from None
+    if code == Interrupted.exit_code:
+        raise Interrupted("interrupted; the same command goes on")
+    return code == 0
+
+
+def _borrow_skills(folder: Path, seed: int, row: Row, out: Path) -> None:
+    """Take over discovery from the first row where only transfer differs: it would come to the same."""
+    first = out / f"{_OURS.training}-{seed}"
+    same = not any(word.startswith(("--discover.", "--data.")) for word in row.words)
+    if same and row.training != _OURS.training and not folder.exists() and (first / "discover/done.json").exists():
+        aside = folder.with_name(f".aside-{folder.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        shutil.copytree(first / "discover", aside / "discover")
+        shutil.copy(first / "config.json", aside)
+        aside.rename(folder)

@@ -1,0 +1,61 @@
+"""`xskill sweep`: a table's trainings and scores; what is there is not done again."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Command
+from xskill.cli import main
+from xskill.sweep import SWEEPS, Row
+
+
+@pytest.mark.slow
+def test_a_sweep_trains_scores_and_goes_on(xskill: Command, tmp_path: Path) -> None:
+    few = "--discover.loop.steps 4 --transfer.loop.steps 4 --discover.loop.checkpoint-every 4"
+    words = ("sweep", "table1", "--demos", "puppets:8", "--preset", "debug", "--conditions", "0:1", "--device", "cpu")
+    words, told = (*words, f"--train={few}"), ("--rows", "XSkill", "blind to its prompt")
+    first = xskill(*words, *told)
+    assert first.returncode == 0, first.stderr
+    # The blind one differs in transfer alone, so it has its skills from the other.
+    assert first.stdout.count("discover: trained with this config already") == 1
+    out = tmp_path / "runs/sweep/table1"
+    table = (out / "eval/table.md").read_text().splitlines()
+    assert [line.split("|")[1].strip() for line in table[-2:]] == ["**XSkill**", "**blind to its prompt**"]
+    configs = [json.loads((out / f"{name}-0/model/config.json").read_text()) for name in ("xskill", "blind")]
+    assert [config["transfer"]["policy"]["blind"] for config in configs] == [False, True]
+    records = {path.name: path.read_bytes() for path in (out / "eval").glob("*.jsonl")}
+    assert len(records) == 2
+
+    again = xskill(*words, *told)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.count("not run again") == 4
+    assert {path.name: path.read_bytes() for path in (out / "eval").glob("*.jsonl")} == records
+
+    failing = xskill(*words[:-1], "--train=--transfer.batch-size 0", "--rows", "XSkill", "--out", "bad")
+    assert failing.returncode == 1
+    assert "1 trainings failed, their rows are missing: bad/xskill-0" in failing.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (("tabel1", "--demos", "x"), "there is no table 'tabel1' (did you mean 'table1'?)"),
+        (("--demos", "x"), "name the table first, as in xskill sweep table1 --demos ..."),
+        (("table1", "--demos", "x", "--rows", "nobody"), "table1 has no row 'nobody' (choose from 'XSkill', "),
+        (("table1", "--demos", "x", "--seeds", "1", "1"), "name one or more, each once"),
+    ],
+)
+def test_what_cannot_be_swept_is_one_sentence(
+    words: tuple[str, ...], answer: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", *words]) == 2
+    assert answer in capfd.readouterr().err
+
+
+def test_every_training_has_one_name_and_every_row_another() -> None:
+    for _, rows in SWEEPS.values():
+        assert len({row.name for row in rows}) == len(rows)
+        trained: dict[str, Row] = {}
+        for row in rows:
+            assert trained.setdefault(row.training, row).words == row.words
