@@ -40,7 +40,7 @@ def test_observations_hold_what_was_asked_for() -> None:
         "image": (32, 48, 3), "wrist": (32, 48, 3), "state": (9,),
     }  # fmt: skip
     assert not np.array_equal(observation["image"], observation["wrist"])
-    assert info == {"complete": (), "order": (), "steps": (), "score": 0.0}
+    assert info == {"step": 0, "complete": (), "order": (), "steps": (), "score": 0.0}
     assert observation["state"] == pytest.approx(STAY)
     env.close()
     assert set(KitchenEnv(cameras=()).reset()[0]) == {"state"}
@@ -51,6 +51,7 @@ def test_state_noise_is_the_benchmarks_and_seeded() -> None:
     first, again, other = (env.reset(seed=seed)[0]["state"] for seed in (3, 3, 4))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
+    assert np.array_equal(env.observe()["state"], env.observe()["state"])  # looked at twice, the same
     samples = np.array([env.reset()[0]["state"] for _ in range(300)]) - STAY
     assert np.abs(samples).max() <= 0.001 + 1e-6
     assert samples.std() == pytest.approx(0.001 / np.sqrt(3), rel=0.1)
