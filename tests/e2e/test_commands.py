@@ -163,6 +163,7 @@ def test_info_says_why_nothing_can_be_rendered(xskill: Command) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # the whole demo, while other tests run beside it
 def test_the_demo_trains_says_what_it_is_and_shows_itself_again(xskill: Command, tmp_path: Path) -> None:
     first = xskill("demo", *CPU, OMP_NUM_THREADS="")
     assert first.returncode == 0, first.stderr
