@@ -14,7 +14,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import tyro
 
 import xskill
-from xskill.engine.config import Device, Tracker, did_you_mean, from_json, to_json
+from xskill.engine.config import CORES, DATA, Device, Tracker, did_you_mean, from_json, to_json
 from xskill.engine.signals import leaving_at_once
 from xskill.errors import ConfigError, Interrupted, RunError, XSkillError
 from xskill.evaluate import SUITES
@@ -25,8 +25,6 @@ Start = TypeVar("Start")
 
 DEMO = "demo"
 """What a demo's run is called where others name their preset."""
-DATA = Path(os.environ.get("XSKILL_DATA") or "data")
-"""Where frames are kept."""
 _TYRO = (tyro.conf.CascadeSubcommandArgs, tyro.conf.FlagCreatePairsOff)
 
 
@@ -62,7 +60,7 @@ class Train(Generic[Start]):
     """Trackers to log to, besides log.jsonl."""
     data_folder: Path = DATA
     """Folder for frames, made when first needed and shared by all runs (XSKILL_DATA names another default)."""
-    workers: int = len(os.sched_getaffinity(0))
+    workers: int = CORES
     """Processes that render frames."""
 
 
@@ -137,8 +135,8 @@ def _first(args: Sequence[str], usage: str, known: Mapping[str, str]) -> str | N
 
 def compose(args: Sequence[str]) -> None:
     with leaving_at_once():
-        from xskill.evaluate.compose import Compose
-        from xskill.evaluate.compose import compose as run
+        from xskill.evaluate.episode import Compose
+        from xskill.evaluate.episode import compose as run
 
     run(tyro.cli(Compose, prog="xskill compose", args=args, config=_TYRO))
 
@@ -184,8 +182,7 @@ def demo(args: Sequence[str]) -> None:
         _say(f"{folder} was made by another version of the demo: starting anew")
     anew = begun and (options.overwrite or saved != to_json(config))
     again = shlex.join(["xskill", "demo", "--out", str(folder)])
-    workers = len(os.sched_getaffinity(0))
-    run(DEMO, config, Where(folder, again, DATA, workers, begun and not anew, anew, options.device), only_discover=True)
+    run(DEMO, config, Where(folder, again, DATA, CORES, begun and not anew, anew, options.device), only_discover=True)
 
 
 def info(args: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 
+from xskill.engine.config import CORES
 from xskill.version import __version__
 
 PACKAGES = (
@@ -78,7 +79,7 @@ def gather() -> Facts:
         python=platform.python_version(),
         system=platform.platform(),
         packages={name: _version(name) for name in PACKAGES},
-        cpu_cores=len(os.sched_getaffinity(0)),
+        cpu_cores=CORES,
         gpus=_gpus(),
         rendering=_rendering(),
         extras={

@@ -1,6 +1,5 @@
 """`xskill sweep`: all that a table needs, trained and scored one after the other; what is there is not done again."""
 
-import os
 import shlex
 import shutil
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from xskill.engine.config import Device
+from xskill.engine.config import CORES, DATA, Device
 from xskill.errors import ConfigError, Interrupted, RunError
 
 
@@ -84,9 +83,9 @@ class Sweep:
     """Folder for trainings, records and the table (default: runs/sweep/NAME)."""
     device: Device = "auto"
     """Where to train and act."""
-    workers: int = len(os.sched_getaffinity(0))
+    workers: int = CORES
     """Processes that simulate and render."""
-    data_folder: Path = Path(os.environ.get("XSKILL_DATA") or "data")
+    data_folder: Path = DATA
     """Folder for frames."""
 
 

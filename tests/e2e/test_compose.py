@@ -44,35 +44,6 @@ def test_a_prompt_video_becomes_an_episode_with_all_there_is_to_see(xskill: Comm
     assert json.loads((folder / "again/episode.json").read_text())["score"] is None
 
 
-@pytest.mark.parametrize(
-    ("options", "answer"),
-    [
-        (("--prompt", "none.mp4"), "there is no video none.mp4"),
-        (("--prompt", "black.mp4"), "the prompt shows nothing: its frames are of one colour"),
-        (("--prompt", "text.mp4"), "text.mp4 is no video that can be read"),
-        (("--prompt", "prompt.mp4", "--asked", "lihgt"), "there is no sub-task 'lihgt' (did you mean 'light'?)"),
-        (("--prompt", "prompt.mp4", "--undo", "light"), "it must be one sub-task and a step, as in light@150"),
-        (("--prompt", "prompt.mp4", "--undo", "light@500"), "the episode lasts from step 1 to step 279"),
-        (("--prompt", "prompt.mp4", "--model", "nothing"), "nothing has no manifest.json"),
-        (("--prompt", "prompt.mp4", "--out", "prompt.mp4/x"), "--out prompt.mp4/x cannot be made"),
-    ],
-)
-def test_what_cannot_be_composed_is_one_sentence(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    options: tuple[str, ...],
-    answer: str,
-) -> None:
-    monkeypatch.chdir(folder)
-    write_video(folder / "black.mp4", np.zeros((20, 32, 32, 3), np.uint8), 10.0)
-    (folder / "text.mp4").write_text("no video")
-    assert main(["compose", *(() if "--model" in options else ("--model", "model")), *options, *CPU]) in (1, 2)
-    said = capfd.readouterr().err
-    assert answer in said
-    assert "Traceback" not in said
-
-
 @pytest.mark.slow
 def test_a_suite_is_scored_kept_and_taken_up_again(xskill: Command, folder: Path) -> None:
     words = ("eval", "perturb", "--model", "model", "--conditions", "0:2", "--out", "scores", "--json", *CPU)
@@ -102,30 +73,34 @@ def test_a_suite_is_scored_kept_and_taken_up_again(xskill: Command, folder: Path
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (("table2", "--model", "model"), "there is no suite 'table2' (did you mean 'table1'?)"),
-        (("--model", "model", "table1"), "name the suite first, as in xskill eval table1"),
-        (("table1", "--model", "model", "--methods", "clok"), "there is no method 'clok' (did you mean 'clock'?)"),
-        (
-            ("table1", "--model", "model", "model", "--conditions", "0:1", "--out", "x"),
-            "two of the models are the same",
-        ),
-        (("table1", "--model", "model", "--model", "model"), "name all models after one, as in --model A B"),
-        (("table1", "--model", "model", "--out", "prompt.mp4"), "--out prompt.mp4 cannot be made"),
-        (("table1", "--model", "model", "--conditions", "5"), "it must be first:end, as in 0:32"),
-        (("table1", "--model", "model", "--demos", "puppets:0"), "puppets:0"),
-        (("validation", "--model", "model"), "light, slide unseen; validation is for any other task"),
-        (("table1", "--model", "nothing"), "nothing has no manifest.json"),
+        ("compose --model model --prompt none.mp4", "there is no video none.mp4"),
+        ("compose --model model --prompt black.mp4", "the prompt shows nothing: its frames are of one colour"),
+        ("compose --model model --prompt text.mp4", "text.mp4 is no video that can be read"),
+        ("compose --model model --prompt prompt.mp4 --asked lihgt", "no sub-task 'lihgt' (did you mean 'light'?)"),
+        ("compose --model model --prompt prompt.mp4 --undo light", "one sub-task and a step, as in light@150"),
+        ("compose --model model --prompt prompt.mp4 --undo light@500", "the episode lasts from step 1 to step 279"),
+        ("compose --model nothing --prompt prompt.mp4", "nothing has no manifest.json"),
+        ("compose --model model --prompt prompt.mp4 --out prompt.mp4/x", "the folder prompt.mp4/x cannot be made"),
+        ("eval table2 --model model", "there is no suite 'table2' (did you mean 'table1'?)"),
+        ("eval --model model table1", "name the suite first, as in xskill eval table1"),
+        ("eval table1 --model model --methods clok", "there is no method 'clok' (did you mean 'clock'?)"),
+        ("eval table1 --model model model --conditions 0:1 --out x", "two of the models are the same"),
+        ("eval table1 --model model --model model", "name all models after one, as in --model A B"),
+        ("eval table1 --model model --out prompt.mp4", "the folder prompt.mp4 cannot be made"),
+        ("eval table1 --model model --conditions 5", "it must be first:end, as in 0:32"),
+        ("eval table1 --model model --conditions 5:", "it must be first:end, both named and rising"),
+        ("eval table1 --model model --demos puppets:0", "puppets:0"),
+        ("eval validation --model model", "light, slide unseen; validation is for any other task"),
+        ("eval table1 --model nothing", "nothing has no manifest.json"),
     ],
 )
-def test_what_cannot_be_evaluated_is_one_sentence(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    words: tuple[str, ...],
-    answer: str,
+def test_a_mistake_is_one_sentence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], words: str, answer: str
 ) -> None:
     monkeypatch.chdir(folder)
-    assert main(["eval", *words, *CPU]) in (1, 2)
+    write_video(folder / "black.mp4", np.zeros((20, 32, 32, 3), np.uint8), 10.0)
+    (folder / "text.mp4").write_text("no video")
+    assert main([*words.split(), *CPU]) in (1, 2)
     said = capfd.readouterr().err
     assert answer in said
     assert "Traceback" not in said

@@ -73,7 +73,7 @@ def test_belief_stays_or_moves_on_seldom_back_and_hardly_ever_leaps() -> None:
 def test_the_end_of_a_plan_does_not_draw_the_belief_to_itself() -> None:
     made = tracker(tokens=40)
     fit = -0.5 * ((torch.arange(40.0) - 33) / 2).square()[None]  # the robot stands still at 33
-    made._fit = lambda images, plan: fit  # type: ignore[method-assign]
+    made._fit = lambda images, plan: fit
     belief = torch.eye(40)[[33]]
     for _ in range(20):
         found = made(torch.zeros(1, 16, 16, 3, dtype=torch.uint8), torch.zeros(1, 40, 8), belief)
@@ -92,7 +92,7 @@ def test_a_tracker_neither_leaps_over_what_is_unfinished_nor_loses_its_place() -
     made = tracker(trust=1.0)
     fit = torch.full((1, 20), -10.0)
     fit[0, [3, 15]] = torch.tensor([0.0, 1.0])  # the later one fits even better
-    made._fit = lambda images, plan: fit  # type: ignore[method-assign]
+    made._fit = lambda images, plan: fit
     plan = torch.randn(1, 20, 8)
     image = torch.zeros(1, 16, 16, 3, dtype=torch.uint8)
     assert torch.equal(made(image, plan).skill[0], plan[0, 15])  # nothing known of the past

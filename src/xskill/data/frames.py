@@ -171,6 +171,12 @@ class FrameBank:
             raise DataError(f"{self.path} has no camera '{camera}'{did_you_mean(camera, self.cameras)}")
         return np.memmap(self.path / f"{camera}.frames", np.uint8, "r", shape=(self.episodes.frames, *self.size, 3))
 
+    def videos(self, camera: str) -> dict[str, Pixels]:
+        """Episode -> what a camera saw of it, (T, H, W, 3), mapped from disk."""
+        frames, episodes = self.frames(camera), self.episodes
+        spans = zip(episodes.names, episodes.starts, episodes.lengths, strict=True)
+        return {name: frames[start : start + length] for name, start, length in spans}
+
     def on(self, device: "torch.device", camera: str, *, limit: int | None = None) -> "FrameStore":
         """The frames of a camera where they are needed: whole on the device when they fit, else streamed.
 

@@ -73,13 +73,12 @@ def draw_embedding(bodies: Sequence[Encoded], tasks: Sequence[np.ndarray], path:
 
 def draw_strips(bodies: Sequence[Encoded], tasks: Sequence[np.ndarray], prototypes: int, path: Path) -> None:
     """The prototype of every moment of one task, done by each body: the same colour is the same prototype."""
-    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
     shared = [name for name in bodies[0].videos if all(name in body.videos for body in bodies)][:3]
     figure = Figure(figsize=(10, 0.6 + 0.7 * len(bodies) * max(1, len(shared))), layout="constrained")
     axes = np.atleast_1d(figure.subplots(len(bodies) * max(1, len(shared)), 1))
-    colours = colormaps["nipy_spectral"](np.random.default_rng(0).permutation(prototypes) / prototypes)
+    colours = prototype_colours(prototypes)
     for row, (video, body) in enumerate((video, body) for video in shared for body in bodies):
         mine = (body.video == body.videos.index(video)).cpu().numpy()
         axes[row].imshow(colours[body.prototype.cpu().numpy()[mine]][None], aspect="auto", interpolation="nearest")
@@ -91,3 +90,11 @@ def draw_strips(bodies: Sequence[Encoded], tasks: Sequence[np.ndarray], prototyp
         if body is bodies[0]:
             axes[row].set_title(video, fontsize="small", loc="left")
     figure.savefig(path, dpi=100)
+
+
+def prototype_colours(count: int) -> np.ndarray:
+    """A colour for each prototype, (count, 4), always the same; neighbours in number are not neighbours in colour."""
+    from matplotlib import colormaps
+
+    colours: np.ndarray = colormaps["nipy_spectral"](np.random.default_rng(0).permutation(count) / count)
+    return colours

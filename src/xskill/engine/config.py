@@ -3,10 +3,12 @@
 import dataclasses
 import difflib
 import math
+import os
 import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from xskill.errors import ConfigError
@@ -15,6 +17,11 @@ T = TypeVar("T")
 
 Device = Literal["auto", "cpu", "cuda"]
 Tracker = Literal["tensorboard", "wandb"]
+
+DATA = Path(os.environ.get("XSKILL_DATA") or "data")
+"""Where frames are kept, unless said otherwise."""
+CORES = len(os.sched_getaffinity(0))
+"""Cores this process may use."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,15 @@ def require(holds: bool, name: str, value: object, expected: str) -> None:
     """Raise a `ConfigError` that names the field, its value and what it must be, unless `holds`."""
     if not holds:
         raise ConfigError(f"{name} is {value!r}; it must be {expected}")
+
+
+def first_end(text: str, option: str, example: str) -> tuple[int | None, int | None]:
+    """What `first:end` says; either may be left out. Raises `ConfigError` that names the option."""
+    try:
+        first, end = (int(part) if part else None for part in text.split(":"))
+    except ValueError:
+        raise ConfigError(f"{option} is '{text}'; it must be first:end, as in {example}") from None
+    return first, end
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

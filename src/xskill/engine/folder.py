@@ -10,10 +10,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from xskill.errors import CheckpointError
+from xskill.errors import CheckpointError, ConfigError
 
 MANIFEST = "manifest.json"
 ASIDE = ".aside-"  # what a killed process may leave behind; `sweep` removes it
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder that results go to, before the work: a wrong name then costs none. Raises `ConfigError`."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"the folder {path} cannot be made: {error.strerror}") from None
 
 
 def write_file(path: Path, data: bytes) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -18,9 +17,9 @@ from xskill.compose.plan import SkillPlan, plan_of
 from xskill.compose.reading import Reading
 from xskill.data.config import DataConfig
 from xskill.data.video import write_video
-from xskill.engine.config import Device, did_you_mean, from_json
+from xskill.engine.config import CORES, DATA, Device, did_you_mean, first_end, from_json
 from xskill.engine.distributed import chosen
-from xskill.engine.folder import check_folder, to_bytes, write_file
+from xskill.engine.folder import check_folder, make_folder, to_bytes, write_file
 from xskill.engine.log import Bars
 from xskill.engine.seeds import seed_of
 from xskill.errors import ConfigError, DataError
@@ -67,9 +66,9 @@ class Evaluate:
     """Print the results as JSON, too."""
     device: Device = "auto"
     """Where the network runs."""
-    workers: int = len(os.sched_getaffinity(0))
+    workers: int = CORES
     """Processes that simulate and render; results do not depend on it."""
-    data_folder: Path = Path(os.environ.get("XSKILL_DATA") or "data")
+    data_folder: Path = DATA
     """Folder for frames."""
 
 
@@ -95,10 +94,7 @@ def tabulate(
     for _, paths in rows.values():
         if len({benches[path].key("xskill") for path in paths}) < len(paths):
             raise ConfigError("two of the models are the same; give each training once")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--out {out} cannot be made: {error.strerror}") from None
+    make_folder(out)
     results = {}
     for name, (method, paths) in rows.items():
         scored: dict[str, list[Record]] = {}
@@ -192,9 +188,7 @@ class _Bench:
         (bank,) = shoot_all(
             [film], options.data_folder.expanduser(), options=RenderOptions(height, width), workers=options.workers
         )
-        frames, episodes = bank.frames("side"), bank.episodes
-        spans = zip(episodes.names, episodes.starts, episodes.lengths, strict=True)
-        return {name: frames[start : start + length] for name, start, length in spans}
+        return bank.videos("side")
 
 
 def _finished(
@@ -231,9 +225,9 @@ def read_records(path: Path) -> list[Record]:
 def _write_videos(todo: Sequence[Trial], records: Sequence[Record], bench: _Bench, method: str, folder: Path) -> None:
     """The prompt and what the robot made of it, side by side; an episode happens again exactly as it did."""
     worst = int(np.argmin([record.score for record in records]))
-    chosen = {"first": 0, "worst": worst, "random": seed_of("video", len(records)) % len(records)}
+    which = {"first": 0, "worst": worst, "random": seed_of("video", len(records)) % len(records)}
     folder.mkdir(parents=True, exist_ok=True)
-    for name, index in chosen.items():
+    for name, index in which.items():
         trial = todo[index]
         _, frames = watched(trial, bench.performer(method))
         setting = trial.setting.name.replace(" ", "-").replace(",", "")
@@ -242,10 +236,7 @@ def _write_videos(todo: Sequence[Trial], records: Sequence[Record], bench: _Benc
 
 
 def _conditions(text: str) -> range:
-    try:
-        first, end = (int(part) for part in text.split(":"))
-        if 0 <= first < end:
-            return range(first, end)
-    except ValueError:
-        pass
-    raise ConfigError(f"--conditions is '{text}'; it must be first:end, as in 0:32")
+    first, end = first_end(text, "--conditions", "0:32")
+    if first is None or end is None or not 0 <= first < end:
+        raise ConfigError(f"--conditions is '{text}'; it must be first:end, both named and rising, as in 0:32")
+    return range(first, end)

@@ -206,7 +206,7 @@ def roll_out(
                 now = episode.report.info["step"]
                 if watch is not None:
                     side = kitchens.observations[NAMES["side"]][kitchen_of[place]]
-                    watch(episode.trial, side[len(side) - (now - before[place]) :].copy())
+                    watch(episode.trial, side[max(0, len(side) - (now - before[place])) :].copy())
                 if episode.undone and episode.redone is None and episode.undone[0] in episode.report.info["complete"]:
                     episode.redone = now
                 if episode.report.over:

@@ -1,12 +1,12 @@
 """`xskill data make kitchen`: from recorded demonstrations to frame banks, one for each body."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
+from xskill.engine.config import CORES, first_end
 from xskill.engine.log import Bars
 from xskill.errors import ConfigError
 
@@ -36,7 +36,7 @@ class MakeKitchen:
     """Views to render."""
     size: int = 112
     """Height and width of a frame."""
-    workers: int = len(os.sched_getaffinity(0))
+    workers: int = CORES
     """Processes that render."""
     video: bool = False
     """Also write an mp4 of every episode, into OUT/BODY/videos."""
@@ -50,7 +50,7 @@ def make(options: MakeKitchen) -> None:
 
     console = Console(highlight=False, markup=False, soft_wrap=True)
     read = read_demonstrations(options.demos)
-    demos = read.good[_range(options.episodes)]
+    demos = read.good[slice(*first_end(options.episodes, "--episodes", "0:20"))]
     if not demos:
         raise ConfigError(f"--episodes {options.episodes} leaves none of the {len(read.good)} demonstrations")
     films = [film_of(body, demos, options.speed) for body in options.bodies]
@@ -78,16 +78,7 @@ def _write_videos(bank: "FrameBank", folder: Path) -> None:
     from xskill.data.video import write_video
 
     folder.mkdir(exist_ok=True)
-    episodes = bank.episodes
-    for name, start, length in zip(episodes.names, episodes.starts, episodes.lengths, strict=True):
-        for camera in bank.cameras:
+    for camera in bank.cameras:
+        for name, frames in bank.videos(camera).items():
             path = folder / f"{name.replace('/', '_').removesuffix('.mjl')}-{camera}.mp4"
-            write_video(path, bank.frames(camera)[start : start + length], episodes.fps)
-
-
-def _range(text: str) -> slice:
-    try:
-        first, end = text.split(":")
-        return slice(int(first) if first else None, int(end) if end else None)
-    except ValueError:
-        raise ConfigError(f"--episodes is '{text}'; it must be first:end, as in 0:20") from None
+            write_video(path, frames, bank.episodes.fps)

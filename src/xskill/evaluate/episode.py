@@ -13,8 +13,9 @@ from xskill.compose.agent import Decision, load
 from xskill.compose.plan import SkillPlan, plan_of
 from xskill.compose.reading import Reading
 from xskill.data.video import read_video, write_video
+from xskill.discover.look import prototype_colours
 from xskill.engine.config import Device
-from xskill.engine.folder import to_bytes, write_file
+from xskill.engine.folder import make_folder, to_bytes, write_file
 from xskill.errors import ConfigError
 from xskill.evaluate.protocol import Setting, Trial
 from xskill.evaluate.rollouts import Record, Robots, side_by_side, watched
@@ -40,7 +41,7 @@ class Compose:
     """Where the robot is."""
     asked: tuple[str, ...] = ()
     """The sub-tasks the video shows, in order, to be scored against; without them there is no score."""
-    undo: tuple[str, ...] = ()
+    undo: str = ""
     """Somebody interferes: light@150 turns the light off again at step 150."""
     condition: int = 0
     """Initial condition, by number."""
@@ -61,10 +62,7 @@ def compose(options: Compose) -> None:
     steps, out = options.steps or STEPS_PER_TASK * (len(asked) or 4), options.out.expanduser()
     if undo and not 0 < undo[1] < steps:
         raise ConfigError(f"--undo {undo[0]}@{undo[1]}: the episode lasts from step 1 to step {steps - 1}")
-    try:
-        out.mkdir(parents=True, exist_ok=True)  # before the work, so that a wrong name costs none
-    except OSError as error:
-        raise ConfigError(f"--out {out} cannot be made: {error.strerror}") from None
+    make_folder(out)
     model = load(options.model.expanduser(), options.device).model
     prompt, fps = read_video(options.prompt.expanduser(), model.body.size)
     plan = plan_of(model, prompt, fps)
@@ -96,24 +94,23 @@ def _told(record: Record, decisions: Sequence[Decision]) -> dict[str, object]:
     return dict(told)
 
 
-def _undo(words: Sequence[str]) -> tuple[str, int] | None:
-    if not words:
+def _undo(text: str) -> tuple[str, int] | None:
+    if not text:
         return None
-    task, _, step = words[0].partition("@")
-    if len(words) > 1 or not step.isdecimal():
-        raise ConfigError(f"--undo is '{' '.join(words)}'; it must be one sub-task and a step, as in light@150")
+    task, _, step = text.partition("@")
+    if not step.isdecimal():
+        raise ConfigError(f"--undo is '{text}'; it must be one sub-task and a step, as in light@150")
     return check_tasks([task])[0], int(step)
 
 
 def draw_timelines(plan: SkillPlan, decisions: Sequence[Decision], record: Record, prototypes: int, path: Path) -> None:
     """The prompt's skills and the robot's, a colour for each prototype, and where in the plan it believed to be."""
-    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 5), layout="constrained")
     shown, did, where = figure.subplots(3, 1, height_ratios=(1, 1, 4))
-    colours = colormaps["nipy_spectral"](np.random.default_rng(0).permutation(prototypes) / prototypes)
-    edges = np.linspace(0, record.steps, len(decisions) + 1)
+    colours = prototype_colours(prototypes)
+    edges = np.minimum(np.arange(len(decisions) + 1) * len(decisions[0].actions), record.steps)
     for axis, title, strip in (
         (shown, "the prompt", plan.prototypes.numpy()),
         (did, "the robot", np.array([decision.prototype for decision in decisions])),
