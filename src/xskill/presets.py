@@ -67,13 +67,14 @@ PRESETS: dict[str, tuple[str, Config]] = {
                 batch_size=512,
                 mask_padding=True,
                 skill_noise=1.0,
-                state_noise=0.002,
+                state_noise=0.0005,
                 shift=4,
                 plan_noise=0.5,
                 plan_drop=0.1,
                 plan_warp=1.0,
                 policy=PolicyConfig(
                     relative=True,
+                    guess="actions",
                     vision="small",
                     vision_width=256,
                     condition_width=160,
@@ -135,8 +136,8 @@ PRESETS: dict[str, tuple[str, Config]] = {
                 batch_size=32, mask_padding=True, skill_noise=0.5, shift=2,
                 plan_noise=0.3, plan_drop=0.1, plan_warp=1.0,
                 policy=PolicyConfig(
-                    relative=True, vision="small", vision_width=64, condition_width=64, channels=(32, 64), kernel=3,
-                    time_width=32, solver="ddim", solver_steps=8,
+                    relative=True, guess="actions", vision="small", vision_width=64, condition_width=64,
+                    channels=(32, 64), kernel=3, time_width=32, solver="ddim", solver_steps=8,
                 ),
                 aligner=AlignerConfig(
                     kind="tracker", tokens=50, vision="small", vision_width=64, layers=2, feedforward=128
@@ -170,8 +171,9 @@ PRESETS: dict[str, tuple[str, Config]] = {
                 batch_size=8, mask_padding=True, skill_noise=0.1, state_noise=0.01, shift=1,
                 plan_noise=0.1, plan_drop=0.1, plan_warp=0.5,
                 policy=PolicyConfig(
-                    relative=True, vision="small", vision_width=8, condition_width=16, predict=8, execute=4,
-                    channels=(8, 16), kernel=3, time_width=8, train_steps=20, solver="ddim", solver_steps=4,
+                    relative=True, guess="actions", vision="small", vision_width=8, condition_width=16,
+                    predict=8, execute=4, channels=(8, 16), kernel=3, time_width=8, train_steps=20,
+                    solver="ddim", solver_steps=4,
                 ),
                 aligner=AlignerConfig(tokens=12, vision="small", vision_width=8, layers=1, heads=2, feedforward=16),
                 loop=LoopConfig(

@@ -85,7 +85,7 @@ def test_many_agents_decide_as_if_alone(folder: Path) -> None:
             agent.see(seen(index))
     for one, agent in zip(act_together(together), alone, strict=True):
         other = act_together([agent])[0]
-        assert one.actions == pytest.approx(other.actions, abs=1e-5)
+        assert one.actions == pytest.approx(other.actions, abs=1e-3)
         assert one.progress == pytest.approx(other.progress, abs=1e-5)
 
 

@@ -7,7 +7,7 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 from xskill.engine import folder
-from xskill.engine.checkpoint import PRETRAINED, Checkpoints, Training, restore
+from xskill.engine.checkpoint import PRETRAINED, Better, Checkpoints, Training, restore
 from xskill.engine.folder import check_folder, sweep
 from xskill.errors import CheckpointError
 
@@ -35,7 +35,7 @@ def training(seed: int, averaged: bool = True) -> Training:
     return Training(module, optimizer, average)
 
 
-def checkpoints(path: Path, keep_last: int = 2, better: Literal["min", "max"] = "min") -> Checkpoints:
+def checkpoints(path: Path, keep_last: int = 2, better: Better = "min") -> Checkpoints:
     return Checkpoints(path / "checkpoints", keep_last, "score", better)
 
 
@@ -139,6 +139,14 @@ def test_the_largest_is_best_when_told_so_and_nan_never_is(tmp_path: Path) -> No
     for step, score in [(1, 5.0), (2, math.nan), (3, 5.0), (4, math.inf), (5, 1.0)]:
         kept.save(training(0), step, {"score": score}, {})
     assert steps(kept) == [3, 5]
+
+
+def test_the_newest_is_best_when_told_so(tmp_path: Path) -> None:
+    kept = checkpoints(tmp_path, keep_last=1, better="newest")
+    assert kept.best() is None
+    for step, score in [(1, 1.0), (2, 2.0)]:
+        kept.save(training(0), step, {"score": score}, {})
+    assert steps(kept) == [2]
 
 
 def test_without_an_evaluation_the_newest_is_best(tmp_path: Path) -> None:

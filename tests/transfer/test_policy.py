@@ -39,10 +39,12 @@ def skills(count: int, seed: int = 0) -> Tensor:
     return torch.randn(count, 4, generator=torch.Generator().manual_seed(seed))
 
 
+@pytest.mark.parametrize("guess", ["noise", "actions"])
 @pytest.mark.parametrize("solver", ["ddpm", "ddim", "dpm-solver"])
-def test_a_chunk_is_denoised_as_diffusers_does(solver: Solver) -> None:
-    made = policy(solver=solver)
+def test_a_chunk_is_denoised_as_diffusers_does(solver: Solver, guess: str) -> None:
+    made = policy(solver=solver, guess=guess)
     assert isinstance(made, DiffusionPolicy)
+    assert made._solver().config.prediction_type == {"noise": "epsilon", "actions": "sample"}[guess]
     ours = made.act(seen(1), skills(1), generators(1))
     scheduler, random = made._solver(), generators(1)[0]
     scheduler.set_timesteps(10)
@@ -67,7 +69,13 @@ def test_relative_actions_go_with_the_robot(kind: str) -> None:
     """What is learned and done does not change when robot and actions are moved together, if nothing else is seen."""
     random = torch.Generator().manual_seed(0)
     steps = Range(tuple(torch.randn(24, generator=random).tolist()), tuple(torch.rand(24, generator=random).tolist()))
-    body = replace(BODY, states=Range((0.0,) * 3, (1e9,) * 3), actions=Range((0.0,) * 3, (1.0,) * 3), steps=steps)
+    body = replace(
+        BODY,
+        states=Range((0.0,) * 3, (1e9,) * 3),
+        actions=Range((0.0,) * 3, (1.0,) * 3),
+        steps=steps,
+        moved=Range((0.0,) * 3, (0.1,) * 3),
+    )
     torch.manual_seed(0)
     made = policy_of(replace(TINY, kind=kind, relative=True), body).eval()
     here = {**seen(2), "state": torch.randn(2, 2, 3, generator=random)}
@@ -79,6 +87,8 @@ def test_relative_actions_go_with_the_robot(kind: str) -> None:
     assert torch.allclose(made.chunks.back(scaled, here), at, atol=1e-5)
     middle = torch.tensor(steps.middle).reshape(8, 3) + here["state"][:, -1:]
     assert made.chunks(middle, here).abs().max() < 1e-5
+    slower = {**here, "state": torch.cat([here["state"][:, :1] + 0.01, here["state"][:, 1:]], 1)}
+    assert not torch.allclose(made.act(slower, skills(2), generators(2)), at, atol=1e-4)
     with pytest.raises(DataError, match="relative actions need a state for every action"):
         policy(relative=True)
 

@@ -124,6 +124,8 @@ def test_relative_actions_are_measured_from_where_the_robot_is(tmp_path: Path) -
     # The first state counts frames up, the second down; the first action belongs to the observation before.
     assert (middle + half)[1:, 0] == pytest.approx(np.arange(1, 8) - 0.5, abs=0.1)
     assert (middle - half)[1:, 1] == pytest.approx(1.5 - np.arange(1, 8), abs=0.1)
+    assert found.body.moved is not None
+    assert found.body.moved.middle == pytest.approx((-1, 1))  # from one observation to the next
     step = found.evaluate(found.network.eval())
     assert step["over_standing_still"] > 0
 

@@ -4,7 +4,6 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,7 @@ from xskill.discover.config import DiscoverConfig
 from xskill.discover.encoder import SkillModel
 from xskill.discover.losses import Neighbours, draw_neighbours, swapped_prediction, time_contrast
 from xskill.discover.measure import HeldOut, measures
+from xskill.engine.checkpoint import Better
 from xskill.engine.loop import Batch, Step
 from xskill.engine.seeds import generator, seed_everything
 from xskill.errors import DataError
@@ -53,7 +53,7 @@ class DiscoverPhase:
 
     name = "discover"
     monitor = "shared_usage"
-    better: Literal["min", "max"] = "max"
+    better: Better = "max"
 
     def __init__(
         self,

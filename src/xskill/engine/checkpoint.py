@@ -25,6 +25,7 @@ from xskill.engine.folder import check_folder, read_manifest, remove, to_bytes, 
 from xskill.errors import CheckpointError
 
 PRETRAINED = "pretrained/model.safetensors"
+Better = Literal["min", "max", "newest"]
 _WEIGHTS, _OPTIMIZER, _STATE = "training/weights.safetensors", "training/optimizer.safetensors", "training/state.json"
 
 
@@ -57,12 +58,13 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints in `folder`: the newest `keep_last`, and the one whose `monitor` is the smallest or largest."""
+    """The checkpoints in `folder`: the newest `keep_last`, and the one whose `monitor` is the smallest or largest,
+    where that decides."""
 
     folder: Path
     keep_last: int
     monitor: str
-    better: Literal["min", "max"]
+    better: Better
 
     def save(self, training: Training, step: int, metrics: Mapping[str, float], about: Mapping[str, Any]) -> None:
         """Write the checkpoint of `step`, then drop what need not be kept. Raises `CheckpointError` (disk full)."""
@@ -85,6 +87,8 @@ class Checkpoints:
     def best(self) -> Checkpoint | None:
         """The checkpoint with the best `monitor`, the newer of two equals; the newest when none was evaluated."""
         found = self.listed()
+        if self.better == "newest":
+            return found[-1] if found else None
         sign = 1 if self.better == "max" else -1
         scored = [(sign * score, c.step, c) for c in found if (score := c.metrics.get(self.monitor)) is not None]
         return max(scored, key=lambda entry: entry[:2])[2] if scored else (found[-1] if found else None)

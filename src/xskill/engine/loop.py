@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 from accelerate import Accelerator
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel
 
-from xskill.engine.checkpoint import Checkpoint, Checkpoints, Training, restore
+from xskill.engine.checkpoint import Better, Checkpoint, Checkpoints, Training, restore
 from xskill.engine.config import Device, LoopConfig, Tracker
 from xskill.engine.distributed import accelerator, agreed, share, wait_for_everyone
 from xskill.engine.folder import sweep
@@ -54,9 +54,9 @@ class Phase(Protocol):
     module: nn.Module
     """The network; its state dict is what is saved."""
     monitor: str
-    """The metric of `evaluate` that chooses the best checkpoint."""
-    better: Literal["min", "max"]
-    """Whether a small or a large `monitor` is good."""
+    """The metric of `evaluate` that is always finite, and chooses the best checkpoint."""
+    better: Better
+    """Whether a small or a large `monitor` is good; or that the newest checkpoint is, whatever it says."""
 
     def batch(self, step: Step) -> Batch:
         """The global batch of a step, on the CPU: `ids` (B,) and whatever is drawn at random, each (B, ...)."""
@@ -91,9 +91,7 @@ def train(
     raised. Raises `RunError` when the loss is not finite or the disk is full.
     """
     acc = accelerator(device, config.precision)
-    if (
-        acc.device.type == "cuda"
-    ):  # what is left to the CPU is small; threads that wait for it slow other trainings down
+    if acc.device.type == "cuda":  # what is left to the CPU is small; waiting threads slow other trainings down
         torch.set_num_threads(min(THREADS, torch.get_num_threads()))
     phase.module.to(acc.device)
     averaged = _average(phase.module, config) if config.ema_decay else None  # before accelerate replaces the forward

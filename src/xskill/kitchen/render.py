@@ -1,5 +1,6 @@
 """Frames of the kitchen, fast: one context a process, nothing allocated per frame, no shadows, no multisampling."""
 
+import atexit
 import importlib
 import os
 import weakref
@@ -58,6 +59,8 @@ class Renderer:
         self._gl.make_current()
         self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
         self._free = weakref.finalize(self, _freed, self._context, self._gl)
+        self._free.atexit = False  # its turn may come after EGL's own end; ours comes before
+        atexit.register(self._free)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         self.name = _renderer_name()
         self._drawing = mujoco.MjvScene(model, maxgeom=1000)

@@ -19,8 +19,8 @@ class PolicyConfig:
     vision_width: int = 512
     """Size of an image's feature, where `small` looks; a ResNet-18's is 512."""
     relative: bool = False
-    """Whether actions are counted from where the robot is, each step of a chunk with a range of its own: what is to be
-    learned is then how it moves, not where it is."""
+    """Whether actions, and where the robot was before, are counted from where it is, each step with a range of its own:
+    what is to be learned is then how it moves, not where it is."""
     blind: bool = False
     """Whether the skill is kept from it, to see what the prompt is worth."""
     observe: int = 2
@@ -35,6 +35,8 @@ class PolicyConfig:
     """Channels of the U-Net's levels."""
     kernel: int = 5
     """Kernel size of its convolutions."""
+    guess: Literal["noise", "actions"] = "noise"
+    """What the U-Net makes of noisy actions: their noise, as the paper has it, or the actions without it."""
     time_width: int = 256
     """Size of the embedding of the denoising step."""
     train_steps: int = 100

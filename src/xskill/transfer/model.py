@@ -56,7 +56,7 @@ def save_model(model: Model, folder: Path, about: Mapping[str, Any]) -> None:
         "discover": to_json(model.discover), "transfer": to_json(model.transfer), "cameras": list(body.cameras),
         "size": list(body.size), "skill": body.skill, "tokens": model.tokens, "pace": model.pace, "fps": model.fps,
     }  # fmt: skip
-    ranges = {"states": body.states, "actions": body.actions, "steps": body.steps}
+    ranges = {"states": body.states, "actions": body.actions, "steps": body.steps, "moved": body.moved}
     files = [
         (_CONFIG, to_bytes(config)),
         (_STATS, to_bytes({name: found.about() for name, found in ranges.items() if found})),
@@ -73,10 +73,9 @@ def load_model(folder: Path, device: torch.device) -> Model:
         config, stats = (json.loads((folder / name).read_bytes()) for name in (_CONFIG, _STATS))
         discover = from_json(DiscoverConfig, config["discover"], f"{folder / _CONFIG}: discover")
         transfer = from_json(TransferConfig, config["transfer"], f"{folder / _CONFIG}: transfer")
-        ranges = range_from(stats["states"]), range_from(stats["actions"])
-        steps = range_from(stats["steps"]) if "steps" in stats else None
+        ranges = {name: range_from(about) for name, about in stats.items()}
         height, width = config["size"]
-        body = Body(tuple(config["cameras"]), (height, width), *ranges, config["skill"], steps)
+        body = Body(tuple(config["cameras"]), (height, width), skill=config["skill"], **ranges)
         tokens, pace, fps = int(config["tokens"]), float(config["pace"]), float(config["fps"])
         skills, network = SkillModel(discover, body.size), TransferModel(transfer, body, tokens, pace)
         for module, name in ((skills, _SKILLS), (network, _TRANSFER)):

@@ -32,6 +32,8 @@ class Body:
     """Dimensions of a skill."""
     steps: Range | None = None
     """For each action of a chunk, end to end, how far it is from where the robot is; for relative actions only."""
+    moved: Range | None = None
+    """For each earlier observation, end to end, how far the robot was from where it is; likewise."""
 
 
 class SkillPolicy(Protocol):
@@ -53,6 +55,7 @@ class Sight(nn.Module):
         lookers = {camera: looker(config.vision, config.vision_width, body.size) for camera in body.cameras}
         self.cameras = nn.ModuleDict({camera: network for camera, (network, _) in lookers.items()})
         self.states = Scale(body.states)
+        self.moved = Scale(body.moved) if config.relative and body.moved else None
         seen = sum(width for _, width in lookers.values()) + len(body.states.half)
         self.width = config.observe * seen + body.skill
         self.squeeze: nn.Module = nn.Identity()
@@ -61,14 +64,17 @@ class Sight(nn.Module):
             self.width = config.condition_width
 
     def forward(self, observation: Observation, skill: Tensor) -> Tensor:
-        parts = [self.states(observation["state"])]
+        state, parts = observation["state"], []
+        if self.moved is None:
+            parts.append(self.states(state).flatten(1))
+        else:
+            parts += [self.moved((state[:, :-1] - state[:, -1:]).flatten(1)), self.states(state[:, -1])]
         for camera, network in self.cameras.items():
             images = observation[camera]
             pixels = images.flatten(0, 1).permute(0, 3, 1, 2).to(torch.float32) / 127.5 - 1
-            parts.append(network(pixels).unflatten(0, images.shape[:2]))
-        seen = torch.cat([part.float() for part in parts], dim=-1)
-        skill = torch.zeros_like(skill) if self._blind else skill
-        condition: Tensor = self.squeeze(torch.cat([seen.flatten(1), skill], dim=-1))
+            parts.append(network(pixels).unflatten(0, images.shape[:2]).flatten(1))
+        parts.append(torch.zeros_like(skill) if self._blind else skill)
+        condition: Tensor = self.squeeze(torch.cat([part.float() for part in parts], dim=-1))
         return condition
 
 
@@ -104,14 +110,20 @@ class DiffusionPolicy(nn.Module):
         self._config = config
         self.sight, self.chunks = Sight(config, body), Chunks(config, body)
         self.unet = UNet1D(self.chunks.shape[1], self.sight.width, config.channels, config.kernel, config.time_width)
-        self._noising = DDPMScheduler(config.train_steps, beta_schedule="squaredcos_cap_v2", clip_sample=True)
+        self._schedule = {
+            "num_train_timesteps": config.train_steps,
+            "beta_schedule": "squaredcos_cap_v2",
+            "prediction_type": {"noise": "epsilon", "actions": "sample"}[config.guess],
+        }
+        self._noising = DDPMScheduler(**self._schedule)
 
     def loss(self, observation: Observation, skill: Tensor, actions: Tensor, kept: Tensor) -> Tensor:
         wanted = self.chunks(actions, observation)
         noise = torch.randn_like(wanted)
         level = torch.randint(self._config.train_steps, (len(wanted),), device=wanted.device)
         guessed = self.unet(self._noising.add_noise(wanted, noise, level), level, self.sight(observation, skill))
-        return _kept_mean(F.mse_loss(guessed.float(), noise, reduction="none"), kept)
+        right = noise if self._config.guess == "noise" else wanted
+        return _kept_mean(F.mse_loss(guessed.float(), right, reduction="none"), kept)
 
     @torch.no_grad()
     def act(self, observation: Observation, skill: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
@@ -127,12 +139,11 @@ class DiffusionPolicy(nn.Module):
         return self.chunks.back(chunk, observation)
 
     def _solver(self) -> Any:
-        common = {"num_train_timesteps": self._config.train_steps, "beta_schedule": "squaredcos_cap_v2"}
         if self._config.solver == "ddpm":
-            return DDPMScheduler(**common, clip_sample=True)
+            return DDPMScheduler(**self._schedule, clip_sample=True)
         if self._config.solver == "ddim":
-            return DDIMScheduler(**common, clip_sample=True, set_alpha_to_one=True)
-        return DPMSolverMultistepScheduler(**common, solver_order=2)
+            return DDIMScheduler(**self._schedule, clip_sample=True, set_alpha_to_one=True)
+        return DPMSolverMultistepScheduler(**self._schedule, solver_order=2)
 
 
 class CloningPolicy(nn.Module):

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from xskill.data.frames import FrameBank, FrameStore
+from xskill.engine.checkpoint import Better
 from xskill.engine.loop import Batch, Step
 from xskill.engine.seeds import generator, seed_everything
 from xskill.errors import DataError
@@ -25,8 +25,9 @@ KNOTS = 8
 """Pieces of a warped plan, each with a speed of its own."""
 APART = 4
 """Tokens around the moment seen that a splice leaves alone."""
-USUAL = 0.998
-"""Share of relative actions that their range is made for: a few sudden ones would make all others small."""
+USUAL, OFTEN = 0.998, 0.9
+"""Shares of relative actions, and of earlier states, that their ranges are made for: a few sudden ones would make all
+others small. What is seen may lie outside; what is done may not."""
 MOMENTS = 64
 """Held-out moments on which actions are compared."""
 
@@ -54,7 +55,7 @@ class TransferPhase:
 
     name = "transfer"
     monitor = "action_error"
-    better: Literal["min", "max"] = "min"
+    better: Better = "newest"  # how near held-out actions are says little about how a robot fares
 
     def __init__(
         self,
@@ -83,8 +84,8 @@ class TransferPhase:
         self._actions = torch.from_numpy(episodes.actions).to(device)
         rows = np.concatenate([np.arange(s, s + n) for s, n in self._spans(train)])
         ranges = range_of(episodes.states[rows]), range_of(episodes.actions[rows])
-        steps = self._relative_range(train) if config.policy.relative else None
-        self.body = Body(bank.cameras, bank.size, *ranges, skills.shape[1], steps)
+        relative = self._relative_ranges(train) if config.policy.relative else ()
+        self.body = Body(bank.cameras, bank.size, *ranges, skills.shape[1], *relative)
         self._width = torch.tensor(self.body.states.half, device=device)
         length = float(episodes.lengths[train].mean())
         self.tokens = config.aligner.tokens or max(1, round(length / 2))
@@ -97,8 +98,8 @@ class TransferPhase:
         pairs = zip(self._episodes.starts[episodes], self._episodes.lengths[episodes], strict=True)
         return [(int(start), int(length)) for start, length in pairs]
 
-    def _relative_range(self, episodes: Ints) -> Range:
-        """For each action of a chunk, how far it is from where the robot is when it decides."""
+    def _relative_ranges(self, episodes: Ints) -> tuple[Range, Range | None]:
+        """How far the actions of a chunk, and the states seen before, are from where the robot is when it decides."""
         states, actions, policy = self._episodes.states, self._episodes.actions, self._config.policy
         assert states is not None
         assert actions is not None
@@ -107,12 +108,15 @@ class TransferPhase:
                 f"relative actions need a state for every action; there are {states.shape[1]} and {actions.shape[1]}: "
                 "set transfer.policy.relative to False"
             )
-        away = []
+        done, seen = [], []
         for start, length in self._spans(episodes):
             at = np.arange(length)
-            done = np.clip(at[:, None] + np.arange(policy.predict) - (policy.observe - 1), 0, length - 1)
-            away.append((actions[start + done] - states[start + at][:, None]).reshape(length, -1))
-        return range_of(np.concatenate(away), USUAL)
+            steps = start + np.clip(at[:, None] + np.arange(policy.predict) - (policy.observe - 1), 0, length - 1)
+            now = states[start + at][:, None]
+            done.append((actions[steps] - now).reshape(length, -1))
+            seen.append((states[steps[:, : policy.observe - 1]] - now).reshape(length, -1))
+        moved = range_of(np.concatenate(seen), OFTEN) if policy.observe > 1 else None
+        return range_of(np.concatenate(done), USUAL), moved
 
     def batch(self, step: Step) -> Batch:
         """Moments drawn evenly from all training frames."""
