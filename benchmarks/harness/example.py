@@ -52,6 +52,7 @@ class ExamplePhase:
 
     name = "example"
     monitor = "held_out_loss"
+    settled = 0
     better: Literal["min", "max"] = "min"
 
     def __init__(self, config: ExampleConfig, seed: int) -> None:

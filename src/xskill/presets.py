@@ -94,7 +94,6 @@ PRESETS: dict[str, tuple[str, Config]] = {
                     warmup_steps=200,
                     clip_norm=1.0,
                     ema_decay=0.999,
-                    compile=True,
                     checkpoint_every=1000,
                 ),
             ),

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.optim.swa_utils import AveragedModel
 
 from xskill.engine import folder
+from xskill.engine.average import MovingAverage
 from xskill.engine.checkpoint import PRETRAINED, Better, Checkpoints, Training, restore
 from xskill.engine.folder import check_folder, sweep
 from xskill.errors import CheckpointError
@@ -24,14 +24,14 @@ def training(seed: int, averaged: bool = True) -> Training:
     """A network with some optimizer state."""
     torch.manual_seed(seed)
     module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
-    average = AveragedModel(module) if averaged else None
+    average = MovingAverage(module, 0.99, 0.75) if averaged else None
     optimizer = torch.optim.AdamW(module.parameters(), lr=0.1)
     for _ in range(3):
         optimizer.zero_grad()
         module(torch.randn(5, 3)).square().mean().backward()
         optimizer.step()
         if average:
-            average.update_parameters(module)
+            average.update(module)
     return Training(module, optimizer, average)
 
 
@@ -59,7 +59,7 @@ def test_everything_comes_back_bit_equal(tmp_path: Path, averaged: bool) -> None
     if averaged:
         assert saved.averaged is not None
         assert other.averaged is not None
-        assert other.averaged.n_averaged == saved.averaged.n_averaged == 3
+        assert other.averaged.updates == saved.averaged.updates == 3
     before, after = saved.optimizer.state_dict(), other.optimizer.state_dict()
     assert after["param_groups"] == before["param_groups"]
     for parameter, values in before["state"].items():

@@ -17,7 +17,8 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from tests.conftest import log_of, newest_files
-from xskill.engine.config import LoopConfig
+from xskill.engine.checkpoint import Better
+from xskill.engine.config import Device, LoopConfig
 from xskill.engine.distributed import share
 from xskill.engine.loop import Batch, Step, learning_rate, train
 from xskill.engine.seeds import generator, seed_everything
@@ -30,6 +31,7 @@ DEBUG = ExampleConfig(
     ),
 )  # fmt: skip
 LOOP = replace(DEBUG.loop, steps=12, checkpoint_every=5)
+NO_GPU = not torch.cuda.is_available()
 
 
 class LinePhase:
@@ -37,7 +39,8 @@ class LinePhase:
 
     name = "line"
     monitor = "error"
-    better: Literal["min", "max"] = "min"
+    better: Better = "min"
+    settled = 0
 
     def __init__(self) -> None:
         torch.manual_seed(0)
@@ -138,6 +141,15 @@ def test_bf16_computes_in_bf16_and_hands_out_fp32(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(NO_GPU, reason="no GPU"))])
+def test_steps_played_back_are_those_done_piece_by_piece(tmp_path: Path, device: Device) -> None:
+    for replay in (False, True):
+        config, phase = replace(LOOP, replay=replay, schedule="cosine"), ExamplePhase(replace(DEBUG, dropout=0.2), 0)
+        train(phase, config, seed=0, folder=tmp_path / str(replay), device=device, console=quiet())
+    for piecewise, played in zip(log_of(tmp_path / "False"), log_of(tmp_path / "True"), strict=True):
+        assert piecewise == pytest.approx(played, rel=1e-4)
+
+
 def test_a_compiled_network_learns_the_same(tmp_path: Path) -> None:
     for compiled in (False, True):
         config = LoopConfig(steps=5, compile=compiled, learning_rate=0.1, log_every=1)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from xskill.data.episodes import uniform_frames
-from xskill.data.frames import FrameBank, stores
+from xskill.data.frames import FrameBank, ResidentFrames, stores
 from xskill.discover.augment import VIEWS, Views, augment, draw_views
 from xskill.discover.config import DiscoverConfig
 from xskill.discover.encoder import SkillModel
@@ -66,6 +66,7 @@ class DiscoverPhase:
         check(footage, config, warn)
         self._config, self._footage, self._warn = config, tuple(footage), functools.cache(warn)  # the same, once
         self.frames = stores([videos.bank for videos in footage], device)
+        self.settled = config.frozen_steps if all(isinstance(store, ResidentFrames) for store in self.frames) else None
         self.held_out = [
             HeldOut(videos.bank, frames, videos.held_out) for videos, frames in zip(footage, self.frames, strict=True)
         ]

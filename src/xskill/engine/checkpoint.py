@@ -19,8 +19,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.swa_utils import AveragedModel
 
+from xskill.engine.average import MovingAverage
 from xskill.engine.folder import check_folder, read_manifest, remove, to_bytes, without_nan, write_folder
 from xskill.errors import CheckpointError
 
@@ -35,7 +35,7 @@ class Training:
 
     module: nn.Module
     optimizer: Optimizer
-    averaged: AveragedModel | None
+    averaged: MovingAverage | None
 
     def used(self) -> nn.Module:
         """The network to evaluate and to ship: the moving average where there is one."""
@@ -132,7 +132,7 @@ def restore(path: Path, training: Training) -> None:
             training.module.load_state_dict(pretrained)
         else:
             training.averaged.module.load_state_dict(pretrained)
-            training.averaged.n_averaged.fill_(state["averaged"])
+            training.averaged.updates.fill_(state["averaged"])
             training.module.load_state_dict(safetensors.torch.load_file(path / _WEIGHTS))
         training.optimizer.load_state_dict(_optimizer_state(path / _OPTIMIZER, training.optimizer))
     except (OSError, KeyError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
@@ -148,7 +148,7 @@ def _files(training: Training, step: int) -> Iterator[tuple[str, bytes]]:
         _OPTIMIZER,
         _packed({f"{index}.{name}": tensor for index, tensors in state.items() for name, tensor in tensors.items()}),
     )
-    updates = int(training.averaged.n_averaged) if training.averaged is not None else 0
+    updates = int(training.averaged.updates) if training.averaged is not None else 0
     yield _STATE, to_bytes({"step": step, "averaged": updates})
 
 

@@ -4,6 +4,7 @@ What a step trains on is a pure function of (seed, step), and so is the state of
 A resumed run therefore equals one that never stopped, and a batch does not depend on the number of processes.
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -16,13 +17,14 @@ from accelerate import Accelerator
 from rich.console import Console
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.swa_utils import AveragedModel
 
+from xskill.engine.average import MovingAverage
 from xskill.engine.checkpoint import Better, Checkpoint, Checkpoints, Training, restore
 from xskill.engine.config import Device, LoopConfig, Tracker
 from xskill.engine.distributed import accelerator, agreed, share, wait_for_everyone
 from xskill.engine.folder import sweep
 from xskill.engine.record import Recorder
+from xskill.engine.replay import Replay
 from xskill.engine.seeds import generator, seed_everything
 from xskill.errors import Interrupted, RunError
 
@@ -30,7 +32,6 @@ THREADS = 4
 """CPU threads of a process that trains on a GPU."""
 
 Batch = dict[str, Tensor]
-Tensors = tuple[Tensor, ...] | list[Tensor]
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,9 @@ class Phase(Protocol):
     """The metric of `evaluate` that is always finite, and chooses the best checkpoint."""
     better: Better
     """Whether a small or a large `monitor` is good; or that the newest checkpoint is, whatever it says."""
+
+    settled: int | None
+    """Step from which on each does the same, all of it on the device; None where none does."""
 
     def batch(self, step: Step) -> Batch:
         """The global batch of a step, on the CPU: `ids` (B,) and whatever is drawn at random, each (B, ...)."""
@@ -94,8 +98,9 @@ def train(
     if acc.device.type == "cuda":  # what is left to the CPU is small; waiting threads slow other trainings down
         torch.set_num_threads(min(THREADS, torch.get_num_threads()))
     phase.module.to(acc.device)
-    averaged = _average(phase.module, config) if config.ema_decay else None  # before accelerate replaces the forward
-    if averaged is not None:
+    averaged = None
+    if config.ema_decay:
+        averaged = MovingAverage(phase.module, config.ema_decay, config.ema_power)  # before accelerate changes forward
         acc.prepare_model(averaged.module, evaluation_mode=True)
     module = acc.prepare_model(phase.module)
     if config.compile:
@@ -104,6 +109,23 @@ def train(
     training = Training(phase.module, optimizer, averaged)
     checkpoints = Checkpoints(folder / "checkpoints", config.keep_last, phase.monitor, phase.better)
     start = _resume(training, checkpoints, acc, console)
+
+    replay: Replay | None = None
+    alone = acc.device.type == "cuda" and acc.num_processes == 1
+    settled = phase.settled if config.replay and alone else None
+
+    def work(batch: Batch, step: Step) -> dict[str, Tensor]:
+        """All that a step does on the device."""
+        loss, metrics = phase.loss(module, batch, step)
+        optimizer.zero_grad()
+        acc.backward(loss)
+        norm = acc.clip_grad_norm_(phase.module.parameters(), config.clip_norm or math.inf)
+        assert norm is not None
+        optimizer.step()
+        phase.updated()
+        if averaged is not None:
+            averaged.update(phase.module)
+        return {"loss": loss.detach(), "gradient_norm": norm, **metrics}
 
     def drawn(index: int) -> tuple[Batch, Batch]:
         whole = phase.batch(Step(seed, phase.name, index))
@@ -128,19 +150,15 @@ def train(
             seed_everything(seed, phase.name, index, acc.process_index)
             rate = learning_rate(config, index)
             for group in optimizer.param_groups:
-                group["lr"] = rate
-            loss, metrics = phase.loss(module, batch, Step(seed, phase.name, index))
-            optimizer.zero_grad()
-            acc.backward(loss)
-            norm = acc.clip_grad_norm_(phase.module.parameters(), config.clip_norm or math.inf)
-            assert norm is not None
-            optimizer.step()
-            phase.updated()
+                group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
+            step = Step(seed, phase.name, index)
+            if settled is not None and index >= settled:
+                replay = replay or Replay(functools.partial(work, step=step))
+                metrics = replay(batch)
+            else:
+                metrics = work(batch, step)
             upcoming = drawn(done) if done < config.steps else None  # while the device is still at work
-            if averaged is not None:
-                averaged.update_parameters(phase.module)
-
-            values, stopping = _reduced(acc, {"loss": loss, "gradient_norm": norm, **metrics}, stop())
+            values, stopping = _reduced(acc, metrics, stop())
             if not (math.isfinite(values["loss"]) and math.isfinite(values["gradient_norm"])):
                 raise (
                     record.not_finite(done, values, whole["ids"]) if record else RunError(f"not finite at step {done}")
@@ -170,21 +188,11 @@ def _optimizer(module: nn.Module, config: LoopConfig, device: torch.device) -> O
     kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     fused = device.type == "cuda"
-    return kind(parameters, lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay, fused=fused)
-
-
-def _average(module: nn.Module, config: LoopConfig) -> AveragedModel:
-    @torch.no_grad()
-    def update(averaged: Tensors, current: Tensors, updates: Tensor | int) -> None:
-        # Tensor arithmetic throughout: reading a number here would make a GPU wait.
-        weight = (
-            (1 + torch.as_tensor(updates).to(averaged[0].dtype)).pow(-config.ema_power).clamp(min=1 - config.ema_decay)
-        )
-        change = torch._foreach_sub(current, averaged)
-        torch._foreach_mul_(change, weight)
-        torch._foreach_add_(averaged, change)
-
-    return AveragedModel(module, multi_avg_fn=update)
+    recorded = fused and config.replay
+    rate = torch.tensor(config.learning_rate, device=device) if recorded else config.learning_rate
+    return kind(
+        parameters, lr=rate, betas=config.betas, weight_decay=config.weight_decay, fused=fused, capturable=recorded
+    )
 
 
 def _resume(training: Training, checkpoints: Checkpoints, acc: Accelerator, console: Console) -> int:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from xskill.data.frames import FrameBank, FrameStore
+from xskill.data.frames import FrameBank, FrameStore, ResidentFrames
 from xskill.engine.checkpoint import Better
 from xskill.engine.loop import Batch, Step
 from xskill.engine.seeds import generator, seed_everything
@@ -79,6 +79,7 @@ class TransferPhase:
         self._config, self._episodes, self._train, self._held_out = config, episodes, train, held_out
         self.cameras = bank.cameras
         self._frames = stores or {camera: bank.on(device, camera) for camera in bank.cameras}
+        self.settled = 0 if all(isinstance(store, ResidentFrames) for store in self._frames.values()) else None
         self._skills = skills.to(device)
         self._states = torch.from_numpy(episodes.states).to(device)
         self._actions = torch.from_numpy(episodes.actions).to(device)
