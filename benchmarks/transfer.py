@@ -20,6 +20,7 @@ from xskill.data.episodes import Episodes
 from xskill.data.frames import BankPlan, FrameBank, Making, make_bank
 from xskill.engine.distributed import accelerator
 from xskill.engine.loop import Step
+from xskill.engine.replay import Replay
 from xskill.presets import PRESETS
 from xskill.transfer.train import TransferPhase
 
@@ -69,6 +70,7 @@ def main() -> None:
     parser.add_argument("--preset", default="kitchen", help="whose sizes")
     parser.add_argument("--batch", type=int, default=256, help="moments in a batch")
     parser.add_argument("--compile", action="store_true", help="compile the network")
+    parser.add_argument("--replay", action="store_true", help="record a step on the GPU and play it back")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
     device, preset = torch.device(options.device), PRESETS[options.preset][1]
@@ -86,7 +88,7 @@ def main() -> None:
         module = acc.prepare_model(phase.module.to(device))
         if options.compile:
             phase.module.compile()
-        optimizer = torch.optim.AdamW(phase.module.parameters(), fused=device.type == "cuda")
+        optimizer = torch.optim.AdamW(phase.module.parameters(), fused=device.type == "cuda", capturable=options.replay)
         loader = DataLoader(Samples(bank, skills, options.batch, config.policy.predict), options.batch)
         step = Step(0, phase.name, 0)
 
@@ -100,12 +102,17 @@ def main() -> None:
                     tensor.to(device)
             finished()
 
-        def trained() -> None:
-            batch = {name: tensor.to(device) for name, tensor in phase.batch(step).items()}
+        def work(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
             loss, _ = phase.loss(module, batch, step)
             optimizer.zero_grad()
             acc.backward(loss)
             optimizer.step()
+            return {"loss": loss.detach()}
+
+        done = Replay(work) if options.replay else work
+
+        def trained() -> None:
+            done({name: tensor.to(device) for name, tensor in phase.batch(step).items()})
             finished()
 
         over_loader = compare(loaded, looked_up, options.rounds)
@@ -113,14 +120,15 @@ def main() -> None:
         report(
             {"over_loader": over_loader}, options.json,
             step_ms=round(1e3 * whole, 2), data_share=round(data / whole, 3),
-            moments_per_s=round(options.batch / whole, 1), device=device.type, compiled=options.compile,
+            moments_per_s=round(options.batch / whole, 1), device=device.type,
+            compiled=options.compile, replayed=options.replay,
             parameters=sum(parameter.numel() for parameter in phase.module.parameters()),
         )  # fmt: skip
 
 
 def median(work: Callable[[], None], rounds: int) -> float:
     """Seconds that `work` takes, once it is warm."""
-    for _ in range(3):
+    for _ in range(5):
         work()
     spent = []
     for _ in range(max(5, rounds)):

@@ -111,6 +111,20 @@ def test_noise_is_of_the_size_told_and_never_reaches_the_targets(tmp_path: Path)
     assert not clean["hidden"].any()
 
 
+def test_a_skill_may_be_early_or_late_but_is_of_its_own_episode(tmp_path: Path) -> None:
+    config = replace(CONFIG, batch_size=400, skill_noise=0.0, skill_jitter=2.0)
+    made = phase(tmp_path, config)
+    made._skills = torch.arange(len(made._skills), dtype=torch.float32)[:, None].expand(-1, 4)
+    batch = made.batch(STEP)
+    seen = made._looked_up(batch, noisy=True)
+    told, start, last = seen["told"][:, 0], batch["start"][:, 0], batch["last"][:, 0]
+    assert torch.equal(seen["skill"][:, 0], batch["ids"].float())
+    assert ((told >= start) & (told <= start + last)).all()
+    inside = ((batch["ids"] - start).minimum(start + last - batch["ids"])) >= 8
+    assert (told - batch["ids"])[inside].std().item() == pytest.approx(2.0, rel=0.2)
+    assert torch.equal(made._looked_up(batch, noisy=False)["told"], seen["skill"])
+
+
 def test_relative_actions_are_measured_from_where_the_robot_is(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there are 2 and 3: set transfer\.policy\.relative to False"):
         phase(tmp_path, DEBUG)

@@ -143,6 +143,7 @@ class TransferPhase:
             "start": starts,
             "last": lasts,
             "speeds": speeds,
+            "jitter": torch.randn(len(at), generator=step.generator("jitter")),
             "splice": torch.rand(len(at), 4, generator=step.generator("splice")),
             "shift": torch.randint(-shift, shift + 1, (len(at), 2), generator=step.generator("shift")),
         }
@@ -171,7 +172,9 @@ class TransferPhase:
         if noisy:
             images = {camera: shifted(frames, batch["shift"]) for camera, frames in images.items()}
             state = state + config.state_noise * self._width * torch.randn_like(state)
-            told, tokens = _disturbed(skill, config.skill_noise), _disturbed(tokens, config.plan_noise)
+            late = (at[:, 0] + (config.skill_jitter * batch["jitter"]).round().long()).clamp(min=0)
+            told = _disturbed(self._skills[start[:, 0] + late.minimum(last[:, 0])], config.skill_noise)
+            tokens = _disturbed(tokens, config.plan_noise)
             hidden = torch.rand(plan.shape, device=device) < config.plan_drop
         return {
             **images, "state": state, "skill": skill, "told": told, "plan": tokens, "hidden": hidden, "away": away,
