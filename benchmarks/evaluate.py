@@ -44,9 +44,11 @@ class Timed(Robots):
 
     began = 0.0
 
-    def decide(self, seen: Mapping[int, Sequence[Observation]]) -> dict[int, np.ndarray]:
+    def decide(
+        self, seen: Mapping[int, Sequence[Observation]], done: Mapping[int, Sequence[str]]
+    ) -> dict[int, np.ndarray]:
         self.began = self.began or time.perf_counter()
-        return super().decide(seen)
+        return super().decide(seen, done)
 
 
 def main() -> None:

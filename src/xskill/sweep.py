@@ -45,6 +45,7 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
             _OURS,
             Row("plan read by the clock", method="clock"),
             Row("XSkill, NN-compose", method="nearest"),
+            Row("XSkill, told what is done", method="told"),
             Row("the paper's aligner", "transformer", ("--transfer.aligner.kind", "transformer")),
             *_LOSSES,
             Row("blind to its prompt", "blind", ("--transfer.policy.blind",)),

@@ -28,7 +28,7 @@ class Still:
     def begin(self, place: int, trial: Trial) -> None:
         pass
 
-    def decide(self, seen: Mapping[int, Sequence[object]]) -> dict[int, np.ndarray]:
+    def decide(self, seen: Mapping[int, Sequence[object]], done: Mapping[int, Sequence[str]]) -> dict[int, np.ndarray]:
         return {place: np.tile(HOME[:9], (8, 1)) for place in seen}
 
 
@@ -71,12 +71,12 @@ def test_the_last_finished_sub_task_is_undone_at_its_step_and_there_is_more_time
     assert record.score == 0.5  # it was done first, and that counts
 
 
-def robots(kind: type[Robots] = Robots) -> Robots:
+def robots(kind: type[Robots] = Robots, *, told: bool = False) -> Robots:
     made = model()
     plan = SkillPlan(
         torch.randn(made.tokens, made.body.skill, generator=torch.Generator().manual_seed(1)), *[torch.zeros(1)] * 2
     )
-    return kind(made, lambda trial: plan, "aligner", width=4)
+    return kind(made, lambda trial: plan, "aligner", width=4, told=told)
 
 
 def test_records_do_not_depend_on_workers_nor_on_what_runs_beside() -> None:
@@ -99,8 +99,10 @@ def test_an_episode_watched_again_is_the_same_episode() -> None:
     moved: list[list[np.ndarray]] = [[], []]
 
     class Noted(Robots):
-        def decide(self, seen: Mapping[int, Sequence[Observation]]) -> dict[int, np.ndarray]:
-            chunks = super().decide(seen)
+        def decide(
+            self, seen: Mapping[int, Sequence[Observation]], done: Mapping[int, Sequence[str]]
+        ) -> dict[int, np.ndarray]:
+            chunks = super().decide(seen, done)
             kept.extend(chunks.values())
             return chunks
 
@@ -110,6 +112,19 @@ def test_an_episode_watched_again_is_the_same_episode() -> None:
     (record,) = roll_out([trial("light")], robots(Noted), workers=1, width=4)
     assert frames.shape == (record.steps, SIZE, SIZE, 3)
     assert np.array_equal(np.concatenate(moved[0]), np.concatenate(moved[1]))
+
+
+def test_who_is_told_what_is_done_keeps_to_what_is_not() -> None:
+    shown = replace(trial("light", "slide", "hinge"), ends=(0.3, 0.6, 0.9))
+    assert shown.stretch(()) == (0.0, 0.3)
+    assert shown.stretch(("light",)) == shown.stretch(("light", "hinge")) == (0.3, 0.6)
+    assert shown.stretch(("slide",)) == (0.0, 0.3)  # the light was turned off again
+    assert shown.stretch(("light", "slide", "hinge")) == (0.9, 1.0)
+    begun = replace(trial("light", "slide", "hinge", done=("light",)), ends=(0.3, 0.6, 0.9))
+    told = robots(told=True)
+    list(roll_out([begun], told, workers=1, width=4))
+    assert all(0.25 <= decision.progress <= 0.65 for decision in told.decisions[0])
+    assert {decision.attention.argmax() for decision in told.decisions[0]} <= {3, 4, 5, 6, 7}
 
 
 @pytest.mark.demos

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from xskill.compose.plan import SkillPlan, plan_of
-from xskill.compose.reading import Reading, read
+from xskill.compose.reading import EVERYWHERE, Reading, kept_within, read
 from xskill.discover.encode import Video
 from xskill.engine.config import Device
 from xskill.engine.distributed import chosen
@@ -49,6 +49,8 @@ class Agent:
         """What is random in its actions is a function of `seed` and of how often it has acted."""
         self.model, self.reading, self._seed = model, reading, seed
         self.plan: SkillPlan | None = None
+        self.within = EVERYWHERE
+        """The stretch of the plan, 0 to 1, that it is told to keep to."""
         self._seen: deque[Observation] = deque(maxlen=model.transfer.policy.observe)
         self._acted = 0
         self._believed: Tensor | None = None
@@ -105,6 +107,9 @@ def act_together(agents: Sequence[Agent | None]) -> list[Decision | None]:
             plans[place], acted[place] = agent.plan.tokens, agent._acted
             before[place] = before[place] if agent._believed is None else agent._believed
     found = read(reading, model, seen[model.body.cameras[0]][:, -1], plans, before, acted)
+    stretches = [agent.within if agent else EVERYWHERE for agent in agents]
+    if any(stretch != EVERYWHERE for stretch in stretches):
+        found = kept_within(found, plans, stretches)
     draws = [generator("act", agent._seed, agent._acted) if agent else generator("nobody") for agent in agents]
     chunks = model.network.policy.act(seen, found.skill.float(), draws)
     policy = model.transfer.policy

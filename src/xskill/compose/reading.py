@@ -4,6 +4,7 @@
 plan nearest to what the skill encoder makes of the scene, the image repeated to a clip (the paper's NN-composition).
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -15,6 +16,7 @@ from xskill.transfer.alignment import Alignment
 from xskill.transfer.model import Model
 
 Reading = Literal["aligner", "clock", "nearest"]
+EVERYWHERE = (0.0, 1.0)
 
 
 def read(reading: Reading, model: Model, scenes: Tensor, plans: Tensor, before: Tensor, acted: Tensor) -> Alignment:
@@ -34,3 +36,14 @@ def read(reading: Reading, model: Model, scenes: Tensor, plans: Tensor, before: 
         place = likeness[:, :, 0].argmax(1)
     skills = plans[torch.arange(len(plans), device=plans.device), place]
     return Alignment(skills, F.one_hot(place, plans.shape[1]).float())
+
+
+def kept_within(found: Alignment, plans: Tensor, stretches: Sequence[tuple[float, float]]) -> Alignment:
+    """What was found, kept to a stretch of each plan (from and to, 0 to 1): for who is told how far they have come."""
+    low, high = torch.tensor(stretches, device=plans.device).T[:, :, None]
+    places = torch.linspace(0, 1, plans.shape[1], device=plans.device)
+    apart = 0.5 / max(1, plans.shape[1] - 1)  # so that the shortest stretch has a skill
+    inside = (places >= low - apart) & (places <= high + apart)
+    attention = (found.attention.clamp(min=1e-12) * inside).float()
+    attention = attention / attention.sum(1, keepdim=True)
+    return Alignment(plans[torch.arange(len(plans), device=plans.device), attention.argmax(1)], attention)

@@ -38,6 +38,7 @@ METHODS: Mapping[str, tuple[Reading | None, str]] = {
     "xskill": ("aligner", "XSkill"),
     "clock": ("clock", "plan read by the clock"),
     "nearest": ("nearest", "XSkill, NN-compose"),
+    "told": ("aligner", "XSkill, told what is done"),
     "replay": (None, "the prompt's own actions replayed"),
 }
 """Name -> how the plan is read, and what it is called in a table."""
@@ -57,7 +58,7 @@ class Evaluate:
     conditions: str = "0:32"
     """Which initial conditions, as first:end."""
     methods: tuple[str, ...] = ("xskill",)
-    """What is scored: xskill, clock, nearest, replay."""
+    """What is scored: xskill, clock, nearest, told, replay."""
     out: Path | None = None
     """Folder for records, tables and videos (default: runs/eval/SUITE)."""
     videos: bool = False
@@ -170,7 +171,10 @@ class _Bench:
             actions = {demo.title: demo.ctrl for demo in self.prompts}
             return Replayed(lambda trial: actions[trial.prompt], self.data.size)
         return Robots(
-            self.model, lambda trial: self._plan(trial.prompt, trial.setting.body, trial.setting.speed), reading
+            self.model,
+            lambda trial: self._plan(trial.prompt, trial.setting.body, trial.setting.speed),
+            reading,
+            told=method == "told",
         )
 
     def video(self, trial: Trial) -> Pixels:

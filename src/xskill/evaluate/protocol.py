@@ -11,7 +11,7 @@ from xskill.errors import ConfigError, DataError
 from xskill.evaluate import SUITES
 from xskill.kitchen.demos import Demonstration
 from xskill.kitchen.env import initial_state
-from xskill.kitchen.tasks import STEPS_PER_TASK
+from xskill.kitchen.tasks import STEPS_PER_TASK, completions
 
 EXTRA_STEPS = 100
 """More steps for an episode in which something is undone."""
@@ -47,6 +47,8 @@ class Trial:
     """A sub-task to be undone at a step of its own."""
     steps: int | None = None
     """How long it may last, if not as long as its sub-tasks are given."""
+    ends: tuple[float, ...] = ()
+    """Where in the prompt each sub-task is done, as a share of its length; for who is told the truth."""
 
     @property
     def seed(self) -> str:
@@ -57,6 +59,12 @@ class Trial:
     def limit(self) -> int:
         """Steps after which it is over."""
         return self.steps or STEPS_PER_TASK * len(self.asked) + (EXTRA_STEPS if self.setting.undo else 0)
+
+    def stretch(self, done: Sequence[str]) -> tuple[float, float]:
+        """The part of the prompt, from and to, that shows the first sub-task that is not done."""
+        left = next((index for index, task in enumerate(self.asked) if task not in done), len(self.asked))
+        borders = (0.0, *self.ends, 1.0)
+        return borders[left], borders[left + 1]
 
     @property
     def undo_at(self) -> int | None:
@@ -89,5 +97,7 @@ def trials(
             shown = prompts[condition % len(prompts)]
             begun = prompts[(condition + 1 + condition // len(prompts)) % len(prompts)]
             start = initial_state(suite, condition, begun.qpos[0])
-            found.append(Trial(suite, setting, condition, shown.title, shown.order, start))
+            ends = {end.task: end.step / (len(shown.qpos) - 1) for end in completions(shown.qpos, shown.order)}
+            shares = tuple(ends[task] for task in shown.order)
+            found.append(Trial(suite, setting, condition, shown.title, shown.order, start, ends=shares))
     return found

@@ -25,6 +25,7 @@ from xskill.transfer.model import Model
 
 Chunk = npt.NDArray[np.floating]
 Pixels = npt.NDArray[np.uint8]
+Done = Sequence[str]
 Watch = Callable[[Trial, Pixels], None]
 """Is shown the frames (T, H, W, 3) of each chunk of an episode."""
 
@@ -70,16 +71,28 @@ class Performer(Protocol):
     def begin(self, place: int, trial: Trial) -> None:
         """A new episode begins at this place of the batch."""
 
-    def decide(self, seen: Mapping[int, Sequence[Observation]]) -> dict[int, Chunk]:
-        """Chunks of actions (T, 9) for the places named, given their latest observations, oldest first."""
+    def decide(self, seen: Mapping[int, Sequence[Observation]], done: Mapping[int, Done]) -> dict[int, Chunk]:
+        """Chunks of actions (T, 9) for the places named, given their latest observations, oldest first.
+
+        What is done in each is only for measures of what it would be worth to know.
+        """
 
 
 class Robots:
-    """A trained model that follows the prompts."""
+    """A trained model that follows the prompts; it may be `told` which sub-tasks are done, as nobody else is."""
 
-    def __init__(self, model: Model, plan: Callable[[Trial], SkillPlan], reading: Reading, width: int = WIDTH) -> None:
+    def __init__(
+        self,
+        model: Model,
+        plan: Callable[[Trial], SkillPlan],
+        reading: Reading,
+        width: int = WIDTH,
+        *,
+        told: bool = False,
+    ) -> None:
         self.cameras, self.size, self.window = model.body.cameras, model.body.size, model.transfer.policy.observe
-        self._model, self._plan, self._reading = model, plan, reading
+        self._model, self._plan, self._reading, self._told = model, plan, reading, told
+        self._trials: dict[int, Trial] = {}
         self._agents: list[Agent | None] = [None] * width
         self.decisions: dict[int, list[Decision]] = {}
         """Place -> what was decided in its episode so far."""
@@ -87,15 +100,17 @@ class Robots:
     def begin(self, place: int, trial: Trial) -> None:
         agent = Agent(self._model, seed=trial.seed, reading=self._reading)
         agent.follow(self._plan(trial))
-        self._agents[place], self.decisions[place] = agent, []
+        self._agents[place], self._trials[place], self.decisions[place] = agent, trial, []
 
-    def decide(self, seen: Mapping[int, Sequence[Observation]]) -> dict[int, Chunk]:
+    def decide(self, seen: Mapping[int, Sequence[Observation]], done: Mapping[int, Done]) -> dict[int, Chunk]:
         acting = [agent if place in seen else None for place, agent in enumerate(self._agents)]
         for place, moments in seen.items():
             agent = acting[place]
             assert agent is not None
             for moment in moments:
                 agent.see(moment)
+            if self._told:
+                agent.within = self._trials[place].stretch(done[place])
         chunks = {}
         for place, decision in enumerate(act_together(acting)):
             if decision is not None:
@@ -118,7 +133,7 @@ class Replayed:
     def begin(self, place: int, trial: Trial) -> None:
         self._left[place] = self._actions(trial)
 
-    def decide(self, seen: Mapping[int, Sequence[Observation]]) -> dict[int, Chunk]:
+    def decide(self, seen: Mapping[int, Sequence[Observation]], done: Mapping[int, Done]) -> dict[int, Chunk]:
         chunks = {place: self._left[place][: self._chunk] for place in seen}
         for place in seen:  # the last action is held
             self._left[place] = self._left[place][min(self._chunk, len(self._left[place]) - 1) :]
@@ -188,7 +203,8 @@ def roll_out(
                     live[place] = _Episode(trial, reports[kitchen_of[place]])
                     performer.begin(place, trial)
             seen = {place: _seen(kitchens, kitchen_of[place], performer) for place in live}
-            chunks = performer.decide(seen)
+            done = {place: episode.report.info["complete"] for place, episode in live.items()}
+            chunks = performer.decide(seen, done)
             before = {place: episode.report.info["step"] for place, episode in live.items()}
             for place, episode in live.items():  # somebody interferes at a step of their own, in the midst of a chunk
                 due, kitchen = episode.due(), kitchen_of[place]
