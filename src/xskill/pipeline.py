@@ -192,7 +192,7 @@ class Training:
             result["summary"] = without_nan(summary(best.path))
             self.run.finish(name, inputs=inputs, result=result)
         wait_for_everyone()
-        self.console.print(f"{name}: best at step {best.step}; weights in {best.path / 'pretrained'}")
+        self.console.print(f"{name}: the weights of step {best.step} are kept, in {best.path / 'pretrained'}")
         return result
 
     def _finished(self, phase: str, inputs: Mapping[str, str]) -> Mapping[str, Any] | None:

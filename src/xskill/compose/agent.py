@@ -69,7 +69,7 @@ class Agent:
     def reset(self) -> None:
         """Forget what was seen and done; the plan stays."""
         self._seen.clear()
-        self._acted, self._believed = 0, None
+        self._acted, self._believed, self.within = 0, None, EVERYWHERE
 
     def see(self, observation: Observation) -> None:
         """Take in an observation without acting on it: robots move while a chunk is carried out."""

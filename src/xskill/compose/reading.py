@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from xskill.discover.encoder import as_input
-from xskill.transfer.alignment import Alignment
+from xskill.transfer.alignment import Alignment, likeliest
 from xskill.transfer.model import Model
 
 Reading = Literal["aligner", "clock", "nearest"]
@@ -34,8 +34,7 @@ def read(reading: Reading, model: Model, scenes: Tensor, plans: Tensor, before: 
         clips = features[:, None].expand(-1, model.discover.clip_length, -1)
         likeness = F.normalize(plans, dim=-1) @ F.normalize(model.skills.encoder.skills(clips), dim=-1)[:, :, None]
         place = likeness[:, :, 0].argmax(1)
-    skills = plans[torch.arange(len(plans), device=plans.device), place]
-    return Alignment(skills, F.one_hot(place, plans.shape[1]).float())
+    return likeliest(plans, F.one_hot(place, plans.shape[1]).float())
 
 
 def kept_within(found: Alignment, plans: Tensor, stretches: Sequence[tuple[float, float]]) -> Alignment:
@@ -45,5 +44,4 @@ def kept_within(found: Alignment, plans: Tensor, stretches: Sequence[tuple[float
     apart = 0.5 / max(1, plans.shape[1] - 1)  # so that the shortest stretch has a skill
     inside = (places >= low - apart) & (places <= high + apart)
     attention = (found.attention.clamp(min=1e-12) * inside).float()
-    attention = attention / attention.sum(1, keepdim=True)
-    return Alignment(plans[torch.arange(len(plans), device=plans.device), attention.argmax(1)], attention)
+    return likeliest(plans, attention / attention.sum(1, keepdim=True))

@@ -91,13 +91,17 @@ def trials(
     """All episodes of a suite. Condition i shows one held-out demonstration and begins near another's first state."""
     if not prompts:
         raise DataError("no demonstration shows the unseen task, so there is nothing to prompt with")
+    ends = {shown.title: _ends(shown) for shown in prompts}
     found = []
     for setting in columns:
         for condition in conditions:
             shown = prompts[condition % len(prompts)]
             begun = prompts[(condition + 1 + condition // len(prompts)) % len(prompts)]
             start = initial_state(suite, condition, begun.qpos[0])
-            ends = {end.task: end.step / (len(shown.qpos) - 1) for end in completions(shown.qpos, shown.order)}
-            shares = tuple(ends[task] for task in shown.order)
-            found.append(Trial(suite, setting, condition, shown.title, shown.order, start, ends=shares))
+            found.append(Trial(suite, setting, condition, shown.title, shown.order, start, ends=ends[shown.title]))
     return found
+
+
+def _ends(shown: Demonstration) -> tuple[float, ...]:
+    done = {end.task: end.step / (len(shown.qpos) - 1) for end in completions(shown.qpos)}
+    return tuple(done[task] for task in shown.order)

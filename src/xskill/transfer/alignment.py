@@ -32,6 +32,11 @@ class Alignment(NamedTuple):
         return self.attention @ places
 
 
+def likeliest(plans: Tensor, belief: Tensor) -> Alignment:
+    """The skills that plans (B, N, D) have where a belief (B, N) is strongest."""
+    return Alignment(plans[torch.arange(len(plans), device=plans.device), belief.argmax(1)], belief)
+
+
 class Aligner(Protocol):
     """What finds a robot's place in its plan."""
 
@@ -116,8 +121,7 @@ class PlanTracker(nn.Module):
         if before is not None:
             belief = self.moved(before) * fit**self._config.trust
             fit = belief / belief.sum(1, keepdim=True).clamp(min=1e-30)
-        now = fit.argmax(1)
-        return Alignment(plan[torch.arange(len(plan), device=plan.device), now], fit)
+        return likeliest(plan, fit)
 
     def beginning(self, robots: int) -> Tensor:
         return F.one_hot(torch.zeros(robots, dtype=torch.long, device=self.hidden.device), self.tokens).float()
