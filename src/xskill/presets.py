@@ -73,7 +73,6 @@ PRESETS: dict[str, tuple[str, Config]] = {
                 plan_drop=0.1,
                 plan_warp=1.0,
                 policy=PolicyConfig(
-                    relative=True,
                     guess="actions",
                     vision="small",
                     vision_width=256,
@@ -94,6 +93,7 @@ PRESETS: dict[str, tuple[str, Config]] = {
                     warmup_steps=200,
                     clip_norm=1.0,
                     ema_decay=0.999,
+                    replay=True,
                     checkpoint_every=1000,
                 ),
             ),
@@ -135,7 +135,7 @@ PRESETS: dict[str, tuple[str, Config]] = {
                 batch_size=32, mask_padding=True, skill_noise=0.5, shift=2,
                 plan_noise=0.3, plan_drop=0.1, plan_warp=1.0,
                 policy=PolicyConfig(
-                    relative=True, guess="actions", vision="small", vision_width=64, condition_width=64,
+                    guess="actions", vision="small", vision_width=64, condition_width=64,
                     channels=(32, 64), kernel=3, time_width=32, solver="ddim", solver_steps=8,
                 ),
                 aligner=AlignerConfig(
@@ -170,7 +170,7 @@ PRESETS: dict[str, tuple[str, Config]] = {
                 batch_size=8, mask_padding=True, skill_noise=0.1, state_noise=0.01, shift=1,
                 plan_noise=0.1, plan_drop=0.1, plan_warp=0.5,
                 policy=PolicyConfig(
-                    relative=True, guess="actions", vision="small", vision_width=8, condition_width=16,
+                    guess="actions", vision="small", vision_width=8, condition_width=16,
                     predict=8, execute=4, channels=(8, 16), kernel=3, time_width=8, train_steps=20,
                     solver="ddim", solver_steps=4,
                 ),

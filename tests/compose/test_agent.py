@@ -1,6 +1,5 @@
 """The agent: a prompt becomes a plan, observations become decisions, alone or together."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +18,7 @@ from xskill.transfer.policy import Body
 from xskill.transfer.statistics import Range
 from xskill.transfer.train import TransferModel
 
-DEBUG = PRESETS["debug"][1].transfer
-TRANSFER = replace(DEBUG, policy=replace(DEBUG.policy, relative=False))
+TRANSFER = PRESETS["debug"][1].transfer
 TOKENS = TRANSFER.aligner.tokens
 PACE = 2.5
 

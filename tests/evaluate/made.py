@@ -1,7 +1,5 @@
 """Models and trials for tests of evaluation."""
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 
@@ -16,8 +14,7 @@ from xskill.transfer.policy import Body
 from xskill.transfer.statistics import Range
 from xskill.transfer.train import TransferModel
 
-DEBUG = PRESETS["debug"][1].transfer
-TRANSFER = replace(DEBUG, policy=replace(DEBUG.policy, relative=False))
+TRANSFER = PRESETS["debug"][1].transfer
 SIZE = 16
 
 

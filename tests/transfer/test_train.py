@@ -24,8 +24,7 @@ from xskill.transfer.statistics import Range
 from xskill.transfer.train import KNOTS, TransferModel, TransferPhase, shifted, spliced, warped
 
 CPU = torch.device("cpu")
-DEBUG = PRESETS["debug"][1].transfer
-CONFIG = replace(DEBUG, policy=replace(DEBUG.policy, relative=False))
+CONFIG = PRESETS["debug"][1].transfer
 LENGTHS = np.array([20, 26, 23, 30])
 STEP = Step(0, "transfer", 0)
 
@@ -109,39 +108,6 @@ def test_noise_is_of_the_size_told_and_never_reaches_the_targets(tmp_path: Path)
     assert ((noisy["state"] - clean["state"]) / width).std().item() == pytest.approx(0.1, rel=0.1)
     assert noisy["hidden"].float().mean().item() == pytest.approx(0.3, abs=0.03)
     assert not clean["hidden"].any()
-
-
-def test_a_skill_may_be_early_or_late_but_is_of_its_own_episode(tmp_path: Path) -> None:
-    config = replace(CONFIG, batch_size=400, skill_noise=0.0, skill_jitter=2.0)
-    made = phase(tmp_path, config)
-    made._skills = torch.arange(len(made._skills), dtype=torch.float32)[:, None].expand(-1, 4)
-    batch = made.batch(STEP)
-    seen = made._looked_up(batch, noisy=True)
-    told, start, last = seen["told"][:, 0], batch["start"][:, 0], batch["last"][:, 0]
-    assert torch.equal(seen["skill"][:, 0], batch["ids"].float())
-    assert ((told >= start) & (told <= start + last)).all()
-    inside = ((batch["ids"] - start).minimum(start + last - batch["ids"])) >= 8
-    assert (told - batch["ids"])[inside].std().item() == pytest.approx(2.0, rel=0.2)
-    assert torch.equal(made._looked_up(batch, noisy=False)["told"], seen["skill"])
-
-
-def test_relative_actions_are_measured_from_where_the_robot_is(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"there are 2 and 3: set transfer\.policy\.relative to False"):
-        phase(tmp_path, DEBUG)
-    made = robot_bank(tmp_path)
-    assert made.episodes.states is not None
-    made.episodes = replace(made.episodes, actions=made.episodes.states + np.float32(0.5))
-    skills = torch.zeros(made.episodes.frames, 4)
-    found = TransferPhase(DEBUG, made, skills, np.array([0, 1, 2]), np.array([3]), 0, CPU)
-    assert found.body.steps is not None
-    middle, half = (np.array(part).reshape(8, 2) for part in (found.body.steps.middle, found.body.steps.half))
-    # The first state counts frames up, the second down; the first action belongs to the observation before.
-    assert (middle + half)[1:, 0] == pytest.approx(np.arange(1, 8) - 0.5, abs=0.1)
-    assert (middle - half)[1:, 1] == pytest.approx(1.5 - np.arange(1, 8), abs=0.1)
-    assert found.body.moved is not None
-    assert found.body.moved.middle == pytest.approx((-1, 1))  # from one observation to the next
-    step = found.evaluate(found.network.eval())
-    assert step["over_standing_still"] > 0
 
 
 def test_a_plan_is_half_an_episode_long_unless_told(tmp_path: Path) -> None:
@@ -249,8 +215,7 @@ def test_what_cannot_be_learned_from_is_one_sentence(tmp_path: Path) -> None:
 def test_the_kitchens_model_is_small_enough_to_ship() -> None:
     config = PRESETS["kitchen"][1]
     size, joints = (config.data.size, config.data.size), Range((0.0,) * 9, (1.0,) * 9)
-    steps = Range((0.0,) * 9 * config.transfer.policy.predict, (1.0,) * 9 * config.transfer.policy.predict)
-    body = Body(("side",), size, joints, joints, config.discover.encoder.width, steps)
+    body = Body(("side",), size, joints, joints, config.discover.encoder.width)
     parts = SkillModel(config.discover, size), TransferModel(config.transfer, body, config.transfer.aligner.tokens, 3.6)
     counts = [sum(parameter.numel() for parameter in part.parameters()) for part in parts]
     assert sum(counts) <= 9.5e6

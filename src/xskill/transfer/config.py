@@ -18,9 +18,6 @@ class PolicyConfig:
     """What looks at each image."""
     vision_width: int = 512
     """Size of an image's feature, where `small` looks; a ResNet-18's is 512."""
-    relative: bool = False
-    """Whether actions, and where the robot was before, are counted from where it is, each step with a range of its own:
-    what is to be learned is then how it moves, not where it is."""
     blind: bool = False
     """Whether the skill is kept from it, to see what the prompt is worth."""
     observe: int = 2
@@ -110,9 +107,6 @@ class TransferConfig:
     """Leave actions past the end of an episode, which repeat the last one, out of the loss."""
     skill_noise: float = 0.0
     """Noise on the skill the policy is given, as a share of a skill's length."""
-    skill_jitter: float = 0.0
-    """By how many frames that skill is usually early or late (standard deviation): what is seen then has to tell when
-    to act, which a skill that is read from a plan tells only roughly."""
     state_noise: float = 0.0
     """Noise on the joints, in units of their normalised range of -1 to 1."""
     shift: int = 0
@@ -132,7 +126,7 @@ class TransferConfig:
     def __post_init__(self) -> None:
         require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
         require(self.shift >= 0, "shift", self.shift, "at least 0")
-        for name in ("skill_noise", "skill_jitter", "state_noise", "plan_noise"):
+        for name in ("skill_noise", "state_noise", "plan_noise"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
         for name in ("plan_drop", "plan_warp", "plan_splice"):
             require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "in [0, 1]")

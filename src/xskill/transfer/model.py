@@ -56,10 +56,9 @@ def save_model(model: Model, folder: Path, about: Mapping[str, Any]) -> None:
         "discover": to_json(model.discover), "transfer": to_json(model.transfer), "cameras": list(body.cameras),
         "size": list(body.size), "skill": body.skill, "tokens": model.tokens, "pace": model.pace, "fps": model.fps,
     }  # fmt: skip
-    ranges = {"states": body.states, "actions": body.actions, "steps": body.steps, "moved": body.moved}
     files = [
         (_CONFIG, to_bytes(config)),
-        (_STATS, to_bytes({name: found.about() for name, found in ranges.items() if found})),
+        (_STATS, to_bytes({"states": body.states.about(), "actions": body.actions.about()})),
         (_SKILLS, _packed(model.skills)),
         (_TRANSFER, _packed(model.network)),
     ]

@@ -30,10 +30,6 @@ class Body:
     actions: Range
     skill: int
     """Dimensions of a skill."""
-    steps: Range | None = None
-    """For each action of a chunk, end to end, how far it is from where the robot is; for relative actions only."""
-    moved: Range | None = None
-    """For each earlier observation, end to end, how far the robot was from where it is; likewise."""
 
 
 class SkillPolicy(Protocol):
@@ -55,7 +51,6 @@ class Sight(nn.Module):
         lookers = {camera: looker(config.vision, config.vision_width, body.size) for camera in body.cameras}
         self.cameras = nn.ModuleDict({camera: network for camera, (network, _) in lookers.items()})
         self.states = Scale(body.states)
-        self.moved = Scale(body.moved) if config.relative and body.moved else None
         seen = sum(width for _, width in lookers.values()) + len(body.states.half)
         self.width = config.observe * seen + body.skill
         self.squeeze: nn.Module = nn.Identity()
@@ -64,11 +59,7 @@ class Sight(nn.Module):
             self.width = config.condition_width
 
     def forward(self, observation: Observation, skill: Tensor) -> Tensor:
-        state, parts = observation["state"], []
-        if self.moved is None:
-            parts.append(self.states(state).flatten(1))
-        else:
-            parts += [self.moved((state[:, :-1] - state[:, -1:]).flatten(1)), self.states(state[:, -1])]
+        parts = [self.states(observation["state"]).flatten(1)]
         for camera, network in self.cameras.items():
             images = observation[camera]
             pixels = images.flatten(0, 1).permute(0, 3, 1, 2).to(torch.float32) / 127.5 - 1
@@ -78,47 +69,24 @@ class Sight(nn.Module):
         return condition
 
 
-class Chunks(nn.Module):
-    """Chunks of actions (B, T, A) as networks like them, and back."""
-
-    def __init__(self, config: PolicyConfig, body: Body) -> None:
-        super().__init__()
-        if config.relative and (body.steps is None or len(body.states.half) != len(body.actions.half)):
-            raise DataError("relative actions need a state for every action; set transfer.policy.relative to False")
-        self.shape = (config.predict, len(body.actions.half))
-        self._relative = config.relative
-        self.scale = Scale(body.steps if config.relative and body.steps else body.actions)
-
-    def forward(self, actions: Tensor, observation: Observation) -> Tensor:
-        if self._relative:
-            actions = (actions - observation["state"][:, -1:]).flatten(1)
-        scaled: Tensor = self.scale(actions)
-        return scaled.reshape(-1, *self.shape)
-
-    def back(self, chunk: Tensor, observation: Observation) -> Tensor:
-        """The inverse."""
-        if not self._relative:
-            return self.scale.back(chunk)
-        return self.scale.back(chunk.flatten(1)).reshape(-1, *self.shape) + observation["state"][:, -1:]
-
-
 class DiffusionPolicy(nn.Module):
     """Chi et al.: denoise a chunk of actions, conditioned on what is seen and which skill is to be executed."""
 
     def __init__(self, config: PolicyConfig, body: Body) -> None:
         super().__init__()
-        self._config = config
-        self.sight, self.chunks = Sight(config, body), Chunks(config, body)
-        self.unet = UNet1D(self.chunks.shape[1], self.sight.width, config.channels, config.kernel, config.time_width)
+        self._config, self._shape = config, (config.predict, len(body.actions.half))
+        self.sight, self.actions = Sight(config, body), Scale(body.actions)
+        self.unet = UNet1D(self._shape[1], self.sight.width, config.channels, config.kernel, config.time_width)
         self._schedule = {
             "num_train_timesteps": config.train_steps,
             "beta_schedule": "squaredcos_cap_v2",
+            "timestep_spacing": "trailing",  # from pure noise, on which denoising begins
             "prediction_type": {"noise": "epsilon", "actions": "sample"}[config.guess],
         }
         self._noising = DDPMScheduler(**self._schedule)
 
     def loss(self, observation: Observation, skill: Tensor, actions: Tensor, kept: Tensor) -> Tensor:
-        wanted = self.chunks(actions, observation)
+        wanted = self.actions(actions)
         noise = torch.randn_like(wanted)
         level = torch.randint(self._config.train_steps, (len(wanted),), device=wanted.device)
         guessed = self.unet(self._noising.add_noise(wanted, noise, level), level, self.sight(observation, skill))
@@ -130,13 +98,13 @@ class DiffusionPolicy(nn.Module):
         condition = self.sight(observation, skill)
         scheduler = self._solver()
         scheduler.set_timesteps(self._config.solver_steps)
-        chunk = torch.stack([torch.randn(self.chunks.shape, generator=one) for one in generators]).to(skill.device)
+        chunk = torch.stack([torch.randn(self._shape, generator=one) for one in generators]).to(skill.device)
         for step in scheduler.timesteps:
             level = step.to(skill.device).expand(len(chunk))
             chunk = scheduler.step(
                 self.unet(chunk, level, condition), step, chunk, generator=list(generators), return_dict=False
             )[0]
-        return self.chunks.back(chunk, observation)
+        return self.actions.back(chunk)
 
     def _solver(self) -> Any:
         if self._config.solver == "ddpm":
@@ -151,21 +119,21 @@ class CloningPolicy(nn.Module):
 
     def __init__(self, config: PolicyConfig, body: Body) -> None:
         super().__init__()
-        self.sight, self.chunks = Sight(config, body), Chunks(config, body)
-        width = 2 * config.channels[0]
+        self.sight, self.actions = Sight(config, body), Scale(body.actions)
+        width, chunk = 2 * config.channels[0], (config.predict, len(body.actions.half))
         self.head = nn.Sequential(
             nn.Linear(self.sight.width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
-            nn.Linear(width, math.prod(self.chunks.shape)), nn.Unflatten(1, self.chunks.shape),
+            nn.Linear(width, math.prod(chunk)), nn.Unflatten(1, chunk),
         )  # fmt: skip
 
     def loss(self, observation: Observation, skill: Tensor, actions: Tensor, kept: Tensor) -> Tensor:
         guessed = self.head(self.sight(observation, skill))
-        wanted = self.chunks(actions, observation)
+        wanted = self.actions(actions)
         return _kept_mean(F.mse_loss(guessed.float(), wanted, reduction="none"), kept)
 
     @torch.no_grad()
     def act(self, observation: Observation, skill: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-        return self.chunks.back(self.head(self.sight(observation, skill)), observation)
+        return self.actions.back(self.head(self.sight(observation, skill)))
 
 
 def policy_of(config: PolicyConfig, body: Body) -> DiffusionPolicy | CloningPolicy:

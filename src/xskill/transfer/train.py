@@ -17,7 +17,7 @@ from xskill.errors import DataError
 from xskill.transfer.alignment import aligner_of
 from xskill.transfer.config import TransferConfig
 from xskill.transfer.policy import Body, policy_of
-from xskill.transfer.statistics import Range, range_of
+from xskill.transfer.statistics import range_of
 
 Ints = npt.NDArray[np.int64]
 
@@ -25,9 +25,6 @@ KNOTS = 8
 """Pieces of a warped plan, each with a speed of its own."""
 APART = 4
 """Tokens around the moment seen that a splice leaves alone."""
-USUAL, OFTEN = 0.998, 0.9
-"""Shares of relative actions, and of earlier states, that their ranges are made for: a few sudden ones would make all
-others small. What is seen may lie outside; what is done may not."""
 MOMENTS = 64
 """Held-out moments on which actions are compared."""
 
@@ -85,8 +82,7 @@ class TransferPhase:
         self._actions = torch.from_numpy(episodes.actions).to(device)
         rows = np.concatenate([np.arange(s, s + n) for s, n in self._spans(train)])
         ranges = range_of(episodes.states[rows]), range_of(episodes.actions[rows])
-        relative = self._relative_ranges(train) if config.policy.relative else ()
-        self.body = Body(bank.cameras, bank.size, *ranges, skills.shape[1], *relative)
+        self.body = Body(bank.cameras, bank.size, *ranges, skills.shape[1])
         self._width = torch.tensor(self.body.states.half, device=device)
         length = float(episodes.lengths[train].mean())
         self.tokens = config.aligner.tokens or max(1, round(length / 2))
@@ -98,26 +94,6 @@ class TransferPhase:
     def _spans(self, episodes: Ints) -> list[tuple[int, int]]:
         pairs = zip(self._episodes.starts[episodes], self._episodes.lengths[episodes], strict=True)
         return [(int(start), int(length)) for start, length in pairs]
-
-    def _relative_ranges(self, episodes: Ints) -> tuple[Range, Range | None]:
-        """How far the actions of a chunk, and the states seen before, are from where the robot is when it decides."""
-        states, actions, policy = self._episodes.states, self._episodes.actions, self._config.policy
-        assert states is not None
-        assert actions is not None
-        if states.shape != actions.shape:
-            raise DataError(
-                f"relative actions need a state for every action; there are {states.shape[1]} and {actions.shape[1]}: "
-                "set transfer.policy.relative to False"
-            )
-        done, seen = [], []
-        for start, length in self._spans(episodes):
-            at = np.arange(length)
-            steps = start + np.clip(at[:, None] + np.arange(policy.predict) - (policy.observe - 1), 0, length - 1)
-            now = states[start + at][:, None]
-            done.append((actions[steps] - now).reshape(length, -1))
-            seen.append((states[steps[:, : policy.observe - 1]] - now).reshape(length, -1))
-        moved = range_of(np.concatenate(seen), OFTEN) if policy.observe > 1 else None
-        return range_of(np.concatenate(done), USUAL), moved
 
     def batch(self, step: Step) -> Batch:
         """Moments drawn evenly from all training frames."""
@@ -143,7 +119,6 @@ class TransferPhase:
             "start": starts,
             "last": lasts,
             "speeds": speeds,
-            "jitter": torch.randn(len(at), generator=step.generator("jitter")),
             "splice": torch.rand(len(at), 4, generator=step.generator("splice")),
             "shift": torch.randint(-shift, shift + 1, (len(at), 2), generator=step.generator("shift")),
         }
@@ -172,8 +147,7 @@ class TransferPhase:
         if noisy:
             images = {camera: shifted(frames, batch["shift"]) for camera, frames in images.items()}
             state = state + config.state_noise * self._width * torch.randn_like(state)
-            late = (at[:, 0] + (config.skill_jitter * batch["jitter"]).round().long()).clamp(min=0)
-            told = _disturbed(self._skills[start[:, 0] + late.minimum(last[:, 0])], config.skill_noise)
+            told = _disturbed(skill, config.skill_noise)
             tokens = _disturbed(tokens, config.plan_noise)
             hidden = torch.rand(plan.shape, device=device) < config.plan_drop
         return {
