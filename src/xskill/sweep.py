@@ -28,9 +28,11 @@ class Row:
 
 _OURS = Row("XSkill")
 _LOSSES = (
-    Row("without prototype loss", "no-prototype-loss", ("--discover.prototype-weight", "0")),
-    Row("without TC loss", "no-time-loss", ("--discover.time-weight", "0")),
+    Row("XSkill without prototype loss", "no-prototype-loss", ("--discover.prototype-weight", "0")),
+    Row("XSkill without TC loss", "no-time-loss", ("--discover.time-weight", "0")),
 )
+_AHEAD = ("--transfer.policy.ahead", "16")
+_TCN = ("--discover.clip-length", "1", "--discover.prototype-weight", "0")
 
 
 def _prototypes(count: int, level: int = 0) -> Row:
@@ -48,6 +50,8 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
             Row("XSkill, told what is done", method="told"),
             Row("the paper's aligner", "transformer", ("--transfer.aligner.kind", "transformer")),
             *_LOSSES,
+            Row("GCD policy", "gcd", ("--transfer.policy.told", "goal", *_AHEAD), "gcd"),
+            Row("GCD policy with TCN", "gcd-tcn", (*_TCN, *_AHEAD), "gcd"),
             Row("blind to its prompt", "blind", ("--transfer.policy.blind",)),
             Row("the prompt's own actions replayed", method="replay"),
         ),

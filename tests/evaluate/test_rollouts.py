@@ -12,8 +12,9 @@ import torch
 from tests.evaluate.made import SIZE, model, trial
 from xskill.compose.agent import Observation
 from xskill.compose.plan import SkillPlan
-from xskill.evaluate.protocol import Trial, settings, trials
+from xskill.evaluate.protocol import Trial, new_orders, settings, trials
 from xskill.evaluate.rollouts import Record, Replayed, Robots, roll_out, watched
+from xskill.kitchen.animate import animate
 from xskill.kitchen.demos import Demonstration, read_demonstrations
 from xskill.kitchen.env import HOME
 
@@ -161,7 +162,7 @@ def test_a_replayed_demonstration_is_scored_as_it_was_performed(demos: Path) -> 
 def test_trials_are_pure_functions_of_suite_and_condition() -> None:
     qpos = np.tile(HOME, (5, 1))
     shown = [Demonstration(str(index), "x", qpos, qpos[:, :9]) for index in range(3)]
-    columns = settings("table1", "sphere")
+    columns = settings("table1", ("sphere",))
     assert [column.name for column in columns] == ["same x1", "cross x1", "cross x1.3", "cross x1.5", "cross x2"]
     found = trials("table1", columns, shown, range(8))
     again = trials("table1", columns[1:2], shown, [5])
@@ -173,7 +174,34 @@ def test_trials_are_pure_functions_of_suite_and_condition() -> None:
     assert {t.prompt for t in found} == {"x/0", "x/1", "x/2"}
     undone = [
         replace(t, asked=("light", "slide", "hinge", "kettle"))
-        for t in trials("perturb", settings("perturb", "sphere"), shown, range(4))
+        for t in trials("perturb", settings("perturb", ("sphere",)), shown, range(4))
     ]
     assert [t.undo_at for t in undone] == [1, 2, 3, 1]
     assert {t.limit for t in undone} == {380}
+
+
+def test_hands_show_the_unseen_task_their_own_way() -> None:
+    columns = settings("mismatch", ("sphere",))
+    assert [(column.name, column.body) for column in columns] == [
+        ("same x1", "franka"), ("shown by hand", "hand"), ("shown by hands", "hands"),
+    ]  # fmt: skip
+    motion = animate(("kettle", "light"), 3).qpos
+    shown = [Demonstration("0", "x", motion, motion[:, :9])]
+    same, hand, hands = trials("mismatch", columns, shown, [7])
+    assert same.asked == hand.asked == hands.asked == ("kettle", "light")
+    assert np.array_equal(same.start, hands.start)
+    assert 0 < same.ends[0] < same.ends[1] < 1
+    assert len({same.ends, hand.ends, hands.ends}) == 3  # told the truth about what each of them shows
+    assert hands.ends[1] - hands.ends[0] < hand.ends[1] - hand.ends[0]  # two at once
+
+
+def test_new_orders_are_new() -> None:
+    first = new_orders([])
+    assert [demo.order for demo in first] == [demo.order for demo in new_orders([])]
+    assert len({demo.order for demo in first}) == 32
+    assert all(len(demo.order) == 4 for demo in first)
+    left = new_orders(first[:20])
+    assert not {demo.order for demo in left} & {demo.order for demo in first[:20]}
+    assert [demo.order for demo in left[:12]] == [demo.order for demo in first[20:]]
+    assert [column.body for column in settings("orders", ("sphere",))] == ["hand"]
+    assert [column.body for column in settings("orders", ("sphere", "hands"))] == ["hands"]

@@ -3,7 +3,7 @@
 import pytest
 
 from xskill.evaluate.rollouts import Record
-from xskill.evaluate.tables import markdown, summary
+from xskill.evaluate.tables import comparisons, markdown, sentences, summary
 
 ASKED = ("microwave", "kettle", "light", "slide")
 
@@ -58,8 +58,20 @@ def test_what_was_redone_counts_among_what_was_undone() -> None:
 
 
 def test_the_papers_numbers_stand_beside_ours() -> None:
-    table = markdown("table1", {"XSkill": summary([[record("same x1", 0, 1.0), record("cross x1.5", 0, 0.5)]])})
-    lines = table.splitlines()
-    assert lines[0] == "|  | same x1 | cross x1.5 |"
-    assert lines[2] == "| paper: XSkill (K=128) | 95.8 | 70.2 |"
-    assert lines[-1] == "| **XSkill** | **100.0** (100.0 to 100.0) | **50.0** (50.0 to 50.0) |"
+    found = summary([[record("same x1", 0, 1.0), record("cross x1.5", 0, 0.5), record("cross x2", 0, 0.5)]])
+    lines = markdown("table1", {"XSkill": found, "plan read by the clock": found}).splitlines()
+    assert lines[0] == "|  | same x1 | cross x1.5 | cross x2 |"
+    assert lines[2].startswith("| **XSkill** | **100.0** (100.0 to 100.0) | **50.0** (50.0 to 50.0) |")
+    assert lines[3] == "| in the paper | 95.8 | 70.2 | - |"
+    assert lines[4].startswith("| **plan read by the clock** |")
+    assert len(lines) == 5
+    assert "in the paper" not in markdown("validation", {"XSkill": found})
+
+
+def test_methods_are_compared_episode_by_episode() -> None:
+    ours = [[record("a", i, 1.0) for i in range(6)], [record("a", i, 0.5) for i in range(6)]]
+    worse = [[record("a", i, 0.75) for i in range(6)], [record("a", i, 0.25) for i in range(6)]]
+    fewer = [[record("a", 0, 1.0)]]
+    found = comparisons({"ours": ours, "worse": worse, "scored once": fewer})
+    assert found == {"worse": {"ahead": 0.25, "low": 0.25, "high": 0.25, "p": 2 / 2**12}}
+    assert sentences("ours", found) == "ours less worse: +25.0 (+25.0 to +25.0), p 0.00049"

@@ -15,8 +15,9 @@ from xskill.data.episodes import Episodes
 from xskill.data.frames import BankPlan, FrameBank, Making, make_bank
 from xskill.discover.encoder import SkillModel
 from xskill.engine.loop import Step
-from xskill.errors import CheckpointError, DataError
+from xskill.errors import CheckpointError, ConfigError, DataError
 from xskill.presets import PRESETS
+from xskill.transfer.config import PolicyConfig
 from xskill.transfer.label import labelled
 from xskill.transfer.model import Model, load_model, save_model
 from xskill.transfer.policy import Body
@@ -220,3 +221,28 @@ def test_the_kitchens_model_is_small_enough_to_ship() -> None:
     counts = [sum(parameter.numel() for parameter in part.parameters()) for part in parts]
     assert sum(counts) <= 9.5e6
     assert 2 * max(counts) < 15e6  # bytes of the larger file
+
+
+@pytest.mark.parametrize("told", ["skill", "goal"])
+def test_a_goal_is_what_is_shown_ahead(tmp_path: Path, told: str) -> None:
+    config = replace(CONFIG, skill_noise=0.0, shift=0, policy=replace(CONFIG.policy, told=told, ahead=5))
+    made = phase(tmp_path, config)
+    batch = made.batch(STEP)
+    seen = made._looked_up(batch, noisy=True)
+    ahead = (batch["ids"] + 5).minimum(batch["start"][:, 0] + batch["last"][:, 0])
+    assert torch.equal(seen["told"], made._skills[ahead])
+    assert torch.equal(seen["skill"], made._skills[batch["ids"]])
+    if told == "skill":
+        assert "goal" not in seen
+        return
+    assert torch.equal(seen["goal"][:, 0, 0, 0], made._frames["side"][ahead][:, 0, 0, 0])
+    policy, _ = made.network(seen, made.cameras)
+    policy.backward()
+    assert made.network.goal is not None
+    assert all(weight.grad is not None and weight.grad.any() for weight in made.network.goal.head.parameters())
+    assert made.evaluate(made.network.eval())["action_error"] > 0
+
+
+def test_a_goal_must_lie_ahead() -> None:
+    with pytest.raises(ConfigError, match="ahead is 0; it must be at least 1: a goal lies ahead"):
+        PolicyConfig(told="goal")

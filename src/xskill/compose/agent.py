@@ -31,7 +31,7 @@ class Decision:
     actions: npt.NDArray[np.float32]
     """(steps, A), to be carried out one after the other before it is asked again."""
     skill: npt.NDArray[np.float32]
-    """The skill it executes, (D,)."""
+    """The skill it executes, or what stands for the goal it wants to reach, (D,)."""
     prototype: int
     """The prototype nearest to it."""
     attention: npt.NDArray[np.float32]
@@ -45,9 +45,13 @@ class Decision:
 class Agent:
     """Follows one prompt at a time. `act_together` lets many decide in one forward pass."""
 
-    def __init__(self, model: Model, *, seed: int | str = 0, reading: Reading = "aligner") -> None:
-        """What is random in its actions is a function of `seed` and of how often it has acted."""
-        self.model, self.reading, self._seed = model, reading, seed
+    def __init__(self, model: Model, *, seed: int | str = 0, reading: Reading | None = None) -> None:
+        """What is random in its actions is a function of `seed` and of how often it has acted.
+
+        Unless told otherwise, its plan is read by the model's aligner; by nearest neighbours if it is told goals.
+        """
+        self.model, self._seed = model, seed
+        self.reading: Reading = reading or ("nearest" if model.transfer.policy.ahead else "aligner")
         self.plan: SkillPlan | None = None
         self.within = EVERYWHERE
         """The stretch of the plan, 0 to 1, that it is told to keep to."""
@@ -124,6 +128,8 @@ def act_together(agents: Sequence[Agent | None]) -> list[Decision | None]:
             decisions.append(None)
             continue
         agent._acted, agent._believed = agent._acted + 1, found.attention[place]
+        if model.network.goal is not None and agent.plan is not None:  # a goal is no skill: what is shown there
+            prototypes[place] = int(agent.plan.prototypes[agent.plan.frames[attention[place].argmax()]])
         parts = actions[place], skills[place], prototypes[place], attention[place], progress[place]
         decisions.append(Decision(*parts, seconds))
     return decisions

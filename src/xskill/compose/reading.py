@@ -1,7 +1,8 @@
 """Ways to read a plan: which of its skills is to be executed now. The model's aligner is one; the others are measures.
 
 `clock`: the plan moves on at the pace of the training episodes, whatever the scene shows. `nearest`: the skill of the
-plan nearest to what the skill encoder makes of the scene, the image repeated to a clip (the paper's NN-composition).
+plan nearest to what the skill encoder makes of the scene, the image repeated to a clip (the paper's NN-composition). A
+policy that is told goals can only be read for in these two ways: no aligner has learned what it takes for skills.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from xskill.discover.encoder import as_input
+from xskill.errors import DataError
 from xskill.transfer.alignment import Alignment, likeliest
 from xskill.transfer.model import Model
 
@@ -24,17 +26,29 @@ def read(reading: Reading, model: Model, scenes: Tensor, plans: Tensor, before: 
 
     `before` (B, N) is the attention of one chunk ago, `acted` (B,) how many chunks each robot has carried out.
     """
+    goal, policy = model.network.goal, model.transfer.policy
     if reading == "aligner":
+        if policy.ahead:
+            raise DataError(
+                f"this policy is told what is {policy.ahead} frames ahead; read its prompts by nearest neighbours"
+            )
         found: Alignment = model.network.aligner(scenes, plans, before)
         return found
     if reading == "clock":
         place = (acted * model.pace).round().long().clamp(max=plans.shape[1] - 1)
     else:
-        features = model.skills.encoder.features(as_input(scenes))
-        clips = features[:, None].expand(-1, model.discover.clip_length, -1)
-        likeness = F.normalize(plans, dim=-1) @ F.normalize(model.skills.encoder.skills(clips), dim=-1)[:, :, None]
+        seen = goal(as_input(scenes)) if goal else _skill_of(model, scenes)
+        likeness = F.normalize(plans, dim=-1) @ F.normalize(seen, dim=-1)[:, :, None]
         place = likeness[:, :, 0].argmax(1)
-    return likeliest(plans, F.one_hot(place, plans.shape[1]).float())
+    belief = F.one_hot(place, plans.shape[1]).float()
+    told = (place + model.ahead).clamp(max=plans.shape[1] - 1)
+    return Alignment(plans[torch.arange(len(plans), device=plans.device), told], belief)
+
+
+def _skill_of(model: Model, scenes: Tensor) -> Tensor:
+    """What the skill encoder makes of single images (B, H, W, 3), each repeated to a clip: (B, D)."""
+    features = model.skills.encoder.features(as_input(scenes))
+    return model.skills.encoder.skills(features[:, None].expand(-1, model.discover.clip_length, -1))
 
 
 def kept_within(found: Alignment, plans: Tensor, stretches: Sequence[tuple[float, float]]) -> Alignment:

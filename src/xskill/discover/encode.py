@@ -58,17 +58,18 @@ def encode_video(model: SkillModel, video: Video, config: DiscoverConfig, *, rat
     if len(video) < 1:
         raise DataError("a video without frames has no skills")
     device = model.prototypes.weight.device
-    parts = [model.encoder.features(resized(piece, model.encoder.size, device)) for piece in _pieces(video)]
+    parts = [model.encoder.features(piece) for piece in resized_pieces(video, model.encoder.size, device)]
     features, clips = torch.cat(parts), clip_frames(len(video), config, rate)
     return torch.cat([model.encoder.skills(features[part.to(device)]) for part in clips.split(PIECE)])
 
 
-def _pieces(video: Video) -> Iterator[npt.NDArray[np.uint8]]:
+def resized_pieces(video: Video, size: tuple[int, int], device: torch.device) -> Iterator[Tensor]:
+    """A video's frames as encoders take them, a piece at a time."""
     for first in range(0, len(video), PIECE):
         piece = np.asarray(video[first : first + PIECE])
         if piece.ndim != 4 or piece.shape[-1] != 3 or piece.dtype != np.uint8:
             raise DataError(f"frames are {piece.shape[1:]} {piece.dtype}; expected (height, width, 3) uint8")
-        yield piece
+        yield resized(piece, size, device)
 
 
 def resized(frames: npt.NDArray[np.uint8], size: tuple[int, int], device: torch.device) -> Tensor:

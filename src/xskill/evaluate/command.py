@@ -23,9 +23,9 @@ from xskill.engine.folder import check_folder, make_folder, to_bytes, write_file
 from xskill.engine.log import Bars
 from xskill.engine.seeds import seed_of
 from xskill.errors import ConfigError, DataError
-from xskill.evaluate.protocol import Trial, settings, trials
+from xskill.evaluate.protocol import Trial, new_orders, settings, trials
 from xskill.evaluate.rollouts import Performer, Pixels, Record, Replayed, Robots, roll_out, side_by_side, watched
-from xskill.evaluate.tables import markdown, summary
+from xskill.evaluate.tables import comparisons, markdown, sentences, summary
 from xskill.kitchen.demos import Demonstration, read_demonstrations
 from xskill.kitchen.film import FPS, film_of, shoot_all
 from xskill.kitchen.render import RenderOptions
@@ -38,6 +38,7 @@ METHODS: Mapping[str, tuple[Reading | None, str]] = {
     "xskill": ("aligner", "XSkill"),
     "clock": ("clock", "plan read by the clock"),
     "nearest": ("nearest", "XSkill, NN-compose"),
+    "gcd": ("nearest", "GCD policy"),
     "told": ("aligner", "XSkill, told what is done"),
     "replay": (None, "the prompt's own actions replayed"),
 }
@@ -58,7 +59,7 @@ class Evaluate:
     conditions: str = "0:32"
     """Which initial conditions, as first:end."""
     methods: tuple[str, ...] = ("xskill",)
-    """What is scored: xskill, clock, nearest, told, replay."""
+    """What is scored: xskill, clock, nearest, gcd (for models that are told goals), told, replay."""
     out: Path | None = None
     """Folder for records, tables and videos (default: runs/eval/SUITE)."""
     videos: bool = False
@@ -96,7 +97,7 @@ def tabulate(
         if len({benches[path].key("xskill") for path in paths}) < len(paths):
             raise ConfigError("two of the models are the same; give each training once")
     make_folder(out)
-    results = {}
+    results, records = {}, {}
     for name, (method, paths) in rows.items():
         scored: dict[str, list[Record]] = {}
         for bench in (benches[path] for path in paths):
@@ -110,12 +111,15 @@ def tabulate(
                 )
             if options.videos:
                 _write_videos(todo, scored[key], bench, method, out / "videos" / f"{method}-{key}")
-        results[name] = summary(list(scored.values()))
-    table = markdown(suite, results)
+        records[name] = list(scored.values())
+        results[name] = summary(records[name])
+    table, ahead = markdown(suite, results), comparisons(records)
+    if ahead:
+        table += f"\n\nPaired, all columns together:\n\n{sentences(next(iter(records)), ahead)}"
     about = {"xskill": __version__, "torch": torch.__version__, "mujoco": mujoco.__version__, "suite": suite}
     about |= {"conditions": options.conditions, "models": [bench.about() for bench in benches.values()]}
     write_file(out / "table.md", (table + "\n").encode())
-    write_file(out / "table.json", to_bytes({"about": about, "results": results}))
+    write_file(out / "table.json", to_bytes({"about": about, "results": results, "comparisons": ahead}))
     console.print(table)
     console.print(f"records, one line an episode, in {out}")
     if options.json:
@@ -137,11 +141,12 @@ class _Bench:
             raise ConfigError(f"{path} was trained with {', '.join(self.data.unseen)} unseen; {suite} {about}")
         if not self.data.demonstrators:
             raise DataError(f"{path} has watched nobody but the robot, so there is nobody to prompt it across bodies")
-        self.columns = settings(suite, self.data.demonstrators[0], self.data.speed)
+        self.columns = settings(suite, self.data.demonstrators, self.data.speed)
         read = read_demonstrations(options.demos or self.data.demos)
         for problem in read.problems:
             console.print(f"passed over: {problem}", style="yellow")
-        self.prompts: list[Demonstration] = [demo for demo in read.good if demo.order == self.data.unseen]
+        unseen = [demo for demo in read.good if demo.order == self.data.unseen]
+        self.prompts: list[Demonstration] = new_orders(read.good) if suite == "orders" else unseen
         digest = hashlib.sha256()
         for demo in self.prompts:
             digest.update(f"{demo.title} {demo.qpos.tobytes().hex()} {demo.ctrl.tobytes().hex()}".encode())

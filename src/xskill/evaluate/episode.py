@@ -47,8 +47,9 @@ class Compose:
     """Initial condition, by number."""
     steps: int = 0
     """Steps the robot has (default: 70 for each sub-task asked for, 280 when none are)."""
-    reading: Reading = "aligner"
-    """How the plan is read: by the model's aligner, by the clock, or by nearest neighbours."""
+    reading: Reading | None = None
+    """How the plan is read: by the model's aligner, by the clock, or by nearest neighbours (default: the first, unless
+    the model is told goals)."""
     device: Device = "auto"
     """Where the network runs."""
 

@@ -2,21 +2,27 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 import numpy.typing as npt
 
 from xskill.engine.config import did_you_mean
+from xskill.engine.seeds import seed_of
 from xskill.errors import ConfigError, DataError
 from xskill.evaluate import SUITES
+from xskill.kitchen.animate import animate
 from xskill.kitchen.demos import Demonstration
 from xskill.kitchen.env import initial_state
-from xskill.kitchen.tasks import STEPS_PER_TASK, completions
+from xskill.kitchen.film import film_of
+from xskill.kitchen.scene import BODIES
+from xskill.kitchen.tasks import STEPS_PER_TASK, TASKS, completions
 
 EXTRA_STEPS = 100
 """More steps for an episode in which something is undone."""
 UNDO_AFTER = 20
 """Steps between the completion of a sub-task and its being undone."""
+NEW_ORDERS = 32
 ROBOT = "franka"
 
 
@@ -72,13 +78,19 @@ class Trial:
         return 1 + self.condition % max(1, len(self.asked) - 1) if self.setting.undo else None
 
 
-def settings(suite: str, demonstrator: str, trained_at: float = 1.0) -> tuple[Setting, ...]:
-    """The columns of a suite for a model that has watched `demonstrator`.
+def settings(suite: str, demonstrators: Sequence[str], trained_at: float = 1.0) -> tuple[Setting, ...]:
+    """The columns of a suite for a model that has watched `demonstrators`; prompts across bodies are the first one's.
 
     As in the paper, a model that was trained on faster videos is only shown prompts that are as fast.
     """
     if suite not in SUITES:
         raise ConfigError(f"there is no suite '{suite}'{did_you_mean(suite, SUITES)}")
+    demonstrator, free = demonstrators[0], [body for body, look in BODIES.items() if look.moves_itself]
+    if suite == "mismatch":
+        return (Setting("same x1", ROBOT), *(Setting(f"shown by {body}", body, trained_at) for body in free))
+    if suite == "orders":
+        watched = [body for body in demonstrators if body in free] or free[:1]
+        return tuple(Setting(f"shown by {body}", body, trained_at) for body in watched)
     if suite == "perturb":
         return (Setting(f"cross x{trained_at:g}, undone", demonstrator, trained_at, undo=True),)
     speeds = (1.0, 1.3, 1.5, 2.0) if trained_at == 1 else (trained_at,)
@@ -91,9 +103,10 @@ def trials(
     """All episodes of a suite. Condition i shows one held-out demonstration and begins near another's first state."""
     if not prompts:
         raise DataError("no demonstration shows the unseen task, so there is nothing to prompt with")
-    ends = {shown.title: _ends(shown) for shown in prompts}
     found = []
     for setting in columns:
+        film = film_of(setting.body, prompts, setting.speed)
+        ends = dict(zip(film.names, map(_ends, film.qpos, film.orders), strict=True))
         for condition in conditions:
             shown = prompts[condition % len(prompts)]
             begun = prompts[(condition + 1 + condition // len(prompts)) % len(prompts)]
@@ -102,6 +115,18 @@ def trials(
     return found
 
 
-def _ends(shown: Demonstration) -> tuple[float, ...]:
-    done = {end.task: end.step / (len(shown.qpos) - 1) for end in completions(shown.qpos)}
-    return tuple(done[task] for task in shown.order)
+def new_orders(demos: Sequence[Demonstration]) -> list[Demonstration]:
+    """Demonstrations of `NEW_ORDERS` orders of four sub-tasks that none of `demos` has: the same ones every time.
+
+    They are animated; only a body with motions of its own can show them.
+    """
+    seen = {demo.order for demo in demos}
+    orders = sorted(set(permutations(TASKS, 4)) - seen, key=lambda order: seed_of("new order", *order))
+    motions = [(order, animate(order, index).qpos) for index, order in enumerate(orders[:NEW_ORDERS])]
+    return [Demonstration(f"{i:02d}", "_".join(order), qpos, qpos[:, :9]) for i, (order, qpos) in enumerate(motions)]
+
+
+def _ends(states: npt.NDArray[np.floating], order: Sequence[str]) -> tuple[float, ...]:
+    """Where in a film each sub-task is done, as a share of its length."""
+    done = {end.task: end.step / max(1, len(states) - 1) for end in completions(states, order)}
+    return tuple(done.get(task, 1.0) for task in order)

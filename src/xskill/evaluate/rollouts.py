@@ -85,7 +85,7 @@ class Robots:
         self,
         model: Model,
         plan: Callable[[Trial], SkillPlan],
-        reading: Reading,
+        reading: Reading | None = None,
         width: int = WIDTH,
         *,
         told: bool = False,

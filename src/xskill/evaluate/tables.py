@@ -4,11 +4,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xskill.evaluate.rollouts import Record
-from xskill.evaluate.statistics import mean_interval, success_interval
+from xskill.evaluate.statistics import compared, mean_interval, success_interval
 
+_COLUMNS = ("same x1", "cross x1", "cross x1.3", "cross x1.5")
 PAPER: Mapping[str, Mapping[str, float]] = {
-    "XSkill (K=128)": {"same x1": 95.8, "cross x1": 89.4, "cross x1.3": 83.7, "cross x1.5": 70.2},
-    "XSkill, NN-compose": {"same x1": 93.7, "cross x1": 61.2, "cross x1.3": 23.4, "cross x1.5": 15.2},
+    name: dict(zip(_COLUMNS, scores, strict=True))
+    for name, scores in {
+        "XSkill": (95.8, 89.4, 83.7, 70.2),
+        "XSkill, NN-compose": (93.7, 61.2, 23.4, 15.2),
+        "XSkill without prototype loss": (80.1, 56.3, 12.5, 3.75),
+        "XSkill without TC loss": (3.75, 2.25, 2.25, 1.25),
+        "GCD policy": (91.4, 0, 0, 0),
+        "GCD policy with TCN": (2.5, 3.55, 2.0, 1.25),
+    }.items()
 }
 """Scores of the paper's main table, in per cent."""
 
@@ -40,12 +48,41 @@ def summary(method: Seeds) -> dict[str, dict[str, Any]]:
     return found
 
 
+def comparisons(methods: Mapping[str, Seeds]) -> dict[str, dict[str, float]]:
+    """How far the first method is ahead of each other one on the same trainings and episodes, all settings together.
+
+    A method that was scored on others, as one that needs no training is, is left out.
+    """
+    keyed = {
+        name: {(seed, f"{r.setting}/{r.condition}"): r.score for seed, records in enumerate(seeds) for r in records}
+        for name, seeds in methods.items()
+    }
+    first = next(iter(keyed))
+    found = {}
+    for name, scores in keyed.items():
+        if name != first and scores.keys() == keyed[first].keys():
+            told = compared(keyed[first], scores)
+            ahead = told.difference
+            found[name] = {"ahead": ahead.mean, "low": ahead.low, "high": ahead.high, "p": told.p_value}
+    return found
+
+
+def sentences(first: str, ahead: Mapping[str, Mapping[str, float]]) -> str:
+    """What `comparisons` found, a line for each."""
+    lines = []
+    for name, found in ahead.items():
+        mean, low, high = (f"{100 * found[part]:+.1f}" for part in ("ahead", "low", "high"))
+        lines.append(f"{first} less {name}: {mean} ({low} to {high}), p {found['p']:.2g}")
+    return "\n".join(lines)
+
+
 def markdown(suite: str, methods: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """The table of a suite: methods in rows, settings in columns, scores in per cent with their 95 % interval."""
+    """The table of a suite: methods in rows, settings in columns, scores in per cent with their 95 % interval.
+
+    Below a method that the paper has, too, stands what it says there.
+    """
     columns = list(dict.fromkeys(setting for settings in methods.values() for setting in settings))
     rows = [["", *columns], ["---"] * (1 + len(columns))]
-    if suite == "table1":
-        rows += [[f"paper: {name}", *(_plain(scores.get(c)) for c in columns)] for name, scores in PAPER.items()]
     for name, settings in methods.items():
         cells = [settings.get(column) for column in columns]
         if suite == "perturb":
@@ -57,6 +94,8 @@ def markdown(suite: str, methods: Mapping[str, Mapping[str, Mapping[str, Any]]])
             )
         else:
             rows.append([f"**{name}**", *(_cell(cell, "score", "") for cell in cells)])
+        if suite == "table1" and name in PAPER:
+            rows.append(["in the paper", *(_plain(PAPER[name].get(column)) for column in columns)])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 

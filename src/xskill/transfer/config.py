@@ -18,6 +18,11 @@ class PolicyConfig:
     """What looks at each image."""
     vision_width: int = 512
     """Size of an image's feature, where `small` looks; a ResNet-18's is 512."""
+    told: Literal["skill", "goal"] = "skill"
+    """What it is told to do: a skill; or, as a goal-conditioned policy, an image to come, of which an encoder that is
+    trained along with it makes what the skill would be."""
+    ahead: int = 0
+    """Frames from now at which the skill it is told, or the goal, is shown."""
     blind: bool = False
     """Whether the skill is kept from it, to see what the prompt is worth."""
     observe: int = 2
@@ -54,6 +59,8 @@ class PolicyConfig:
             self.observe - 1 + self.execute <= self.predict,
             "execute", self.execute, f"at most {self.predict - self.observe + 1}, what is predicted from now on",
         )  # fmt: skip
+        least = 1 if self.told == "goal" else 0
+        require(self.ahead >= least, "ahead", self.ahead, f"at least {least}" + ": a goal lies ahead" * least)
         require(self.solver_steps <= self.train_steps, "solver_steps", self.solver_steps, "at most train_steps")
 
 

@@ -48,6 +48,12 @@ class Model:
     skills: SkillModel
     network: TransferModel
 
+    @property
+    def ahead(self) -> int:
+        """Skills of a plan from the robot's place in it to the one that the policy is told."""
+        policy = self.transfer.policy
+        return round(policy.ahead * self.pace / policy.execute)
+
 
 def save_model(model: Model, folder: Path, about: Mapping[str, Any]) -> None:
     """Write a model folder, replacing one that is there; `about` is kept in its manifest."""

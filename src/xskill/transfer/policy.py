@@ -42,6 +42,19 @@ class SkillPolicy(Protocol):
         """Chunks of actions (B, T, A) in the robot's units; what is random in each is drawn from its own generator."""
 
 
+class GoalEncoder(nn.Module):
+    """Images to be reached, (N, H, W, 3), values from -1 to 1, to what a policy is told instead of skills, (N, D)."""
+
+    def __init__(self, config: PolicyConfig, body: Body) -> None:
+        super().__init__()
+        self.look, seen = looker(config.vision, config.vision_width, body.size)
+        self.head = nn.Sequential(nn.Linear(seen, body.skill), nn.LayerNorm(body.skill, elementwise_affine=False))
+
+    def forward(self, images: Tensor) -> Tensor:
+        told: Tensor = self.head(self.look(images.permute(0, 3, 1, 2)))
+        return told
+
+
 class Sight(nn.Module):
     """Observations and a skill to one condition vector (B, C)."""
 

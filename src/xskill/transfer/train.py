@@ -10,13 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from xskill.data.frames import FrameBank, FrameStore, ResidentFrames
+from xskill.discover.encoder import as_input
 from xskill.engine.checkpoint import Better
 from xskill.engine.loop import Batch, Step
 from xskill.engine.seeds import generator, seed_everything
 from xskill.errors import DataError
 from xskill.transfer.alignment import aligner_of
 from xskill.transfer.config import TransferConfig
-from xskill.transfer.policy import Body, policy_of
+from xskill.transfer.policy import Body, GoalEncoder, policy_of
 from xskill.transfer.statistics import range_of
 
 Ints = npt.NDArray[np.int64]
@@ -36,15 +37,20 @@ class TransferModel(nn.Module):
         """Plans have this many `tokens`; in one chunk of actions a robot usually moves on by `pace` of them."""
         super().__init__()
         self.policy = policy_of(config.policy, body)
+        self.goal = GoalEncoder(config.policy, body) if config.policy.told == "goal" else None
         self.aligner = aligner_of(config.aligner, tokens, body.skill, body.size, pace)
 
     def forward(self, batch: Mapping[str, Tensor], cameras: Sequence[str]) -> tuple[Tensor, Tensor]:
         """The policy's and the aligner's losses on a batch as `TransferPhase` makes it."""
         kept = batch["kept"]
         observation = {"state": batch["state"], **{camera: batch[camera] for camera in cameras}}
-        policy = self.policy.loss(observation, batch["told"], batch["actions"], kept)
+        policy = self.policy.loss(observation, self.told(batch), batch["actions"], kept)
         scene = batch[cameras[0]][:, -1]
         return policy, self.aligner.loss(scene, batch["plan"], batch["hidden"], batch["skill"], batch["away"])
+
+    def told(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """What the policy is told to do at the moments of a batch, (B, D)."""
+        return batch["told"] if self.goal is None else self.goal(as_input(batch["goal"])).float()
 
 
 class TransferPhase:
@@ -143,13 +149,18 @@ class TransferPhase:
 
         images = {camera: store[seen] for camera, store in self._frames.items()}
         state, skill, tokens = self._states[seen], self._skills[batch["ids"]], self._skills[plan]
-        told, hidden = skill, torch.zeros(plan.shape, dtype=torch.bool, device=device)
+        ahead = start + (at + policy.ahead).minimum(last)
+        if policy.told == "goal":
+            images["goal"] = self._frames[self.cameras[0]][ahead]
+        told, hidden = self._skills[ahead[:, 0]], torch.zeros(plan.shape, dtype=torch.bool, device=device)
         if noisy:
             images = {camera: shifted(frames, batch["shift"]) for camera, frames in images.items()}
             state = state + config.state_noise * self._width * torch.randn_like(state)
-            told = _disturbed(skill, config.skill_noise)
+            told = _disturbed(told, config.skill_noise)
             tokens = _disturbed(tokens, config.plan_noise)
             hidden = torch.rand(plan.shape, device=device) < config.plan_drop
+        if policy.told == "goal":
+            images["goal"] = images["goal"][:, 0]
         return {
             **images, "state": state, "skill": skill, "told": told, "plan": tokens, "hidden": hidden, "away": away,
             "actions": self._actions[done], "kept": kept,
@@ -171,7 +182,7 @@ class TransferPhase:
         policy_loss, aligner_loss = module(seen, self.cameras)
         found = module.aligner(seen[self.cameras[0]][:, -1], seen["plan"])
         draws = [generator("transfer", "act", index) for index in range(MOMENTS)]
-        chunk = module.policy.act({k: seen[k] for k in ("state", *self.cameras)}, seen["told"], draws)
+        chunk = module.policy.act({k: seen[k] for k in ("state", *self.cameras)}, module.told(seen), draws)
         now = self._config.policy.observe - 1
         executed = slice(now, now + self._config.policy.execute)
         width = torch.tensor(self.body.actions.half, device=device)
