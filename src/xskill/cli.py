@@ -115,7 +115,7 @@ def sweep(args: Sequence[str]) -> None:
 
     name = _first(args, "sweep TABLE --demos PATH", {name: about for name, (about, _) in SWEEPS.items()})
     if name is not None:
-        run(name, tyro.cli(Sweep, prog=f"xskill sweep {name}", args=args[1:], config=_TYRO))
+        _report_on(run(name, tyro.cli(Sweep, prog=f"xskill sweep {name}", args=args[1:], config=_TYRO)))
 
 
 def _first(args: Sequence[str], usage: str, known: Mapping[str, str]) -> str | None:
@@ -131,6 +131,18 @@ def _first(args: Sequence[str], usage: str, known: Mapping[str, str]) -> str | N
     if args[0] not in known:
         raise ConfigError(f"there is no {what.lower()} '{args[0]}'{did_you_mean(args[0], known)}")
     return args[0]
+
+
+def report(args: Sequence[str]) -> None:
+    from xskill.report import Report
+    from xskill.report import report as run
+
+    run(tyro.cli(Report, prog="xskill report", args=args, config=_TYRO))
+
+
+def _report_on(folder: Path) -> None:
+    if os.environ.get("RANK", "0") == "0":  # of several processes, one writes
+        report([str(folder)])
 
 
 def compose(args: Sequence[str]) -> None:
@@ -163,6 +175,7 @@ def train(args: Sequence[str], command: str = "train") -> None:
     resume, overwrite, device, trackers = options.resume, options.overwrite, options.device, options.log
     where = Where(folder, shlex.join(again), frames, workers, resume, overwrite, device, trackers)
     run(named.preset, named.config, where, only_discover=command == "discover")
+    _report_on(folder)
 
 
 def demo(args: Sequence[str]) -> None:
@@ -183,6 +196,7 @@ def demo(args: Sequence[str]) -> None:
     anew = begun and (options.overwrite or saved != to_json(config))
     again = shlex.join(["xskill", "demo", "--out", str(folder)])
     run(DEMO, config, Where(folder, again, DATA, CORES, begun and not anew, anew, options.device), only_discover=True)
+    _report_on(folder)
 
 
 def info(args: Sequence[str]) -> None:
@@ -200,6 +214,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "compose": (compose, "let the robot do what a video shows: `xskill compose --model FOLDER --prompt video.mp4`"),
     "eval": (evaluate, "score trained models: `xskill eval table1 --model FOLDER`"),
     "sweep": (sweep, "train and score all that a table needs: `xskill sweep table1 --demos PATH`"),
+    "report": (report, "a page of a run's curves, scores, pictures and videos: `xskill report RUN`"),
     "data": (data, "make datasets: `xskill data make kitchen`"),
     "info": (info, "versions, devices, rendering, what is missing for what"),
 }

@@ -94,8 +94,8 @@ class Sweep:
     """Folder for frames."""
 
 
-def sweep(name: str, options: Sweep) -> None:
-    """Do what the options say."""
+def sweep(name: str, options: Sweep) -> Path:
+    """Do what the options say; the folder with all of it is returned."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     rows = [row for row in SWEEPS[name][1] if not options.rows or row.name in options.rows]
     if unknown := set(options.rows) - {row.name for row in rows}:
@@ -125,6 +125,7 @@ def sweep(name: str, options: Sweep) -> None:
         tabulate("table1", scored, told, out / "eval", console)
     if failed:
         raise RunError(f"{len(failed)} trainings failed, their rows are missing: {', '.join(map(str, failed))}")
+    return out
 
 
 def _trained(folder: Path, row: Row, seed: int, options: Sweep, console: Console, out: Path) -> bool:

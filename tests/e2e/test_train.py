@@ -27,6 +27,8 @@ def test_both_phases_are_trained_and_end_in_a_model(xskill: Command, tmp_path: P
     check_folder(run / "model")
     assert sum(path.stat().st_size for path in (run / "model").iterdir()) < 1e6
     assert "million parameters in runs/debug/model" in first.stdout
+    page = (run / "report.html").read_text()
+    assert all(word in page for word in ("<h2>Discover</h2>", "<h2>Transfer</h2>", "action error", "image/png;base64"))
 
     again = xskill("train", "--resume", "--out", "runs/debug", *CPU)
     assert again.returncode == 0, again.stderr

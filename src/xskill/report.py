@@ -1,0 +1,250 @@
+"""`xskill report`: what became of a training or a sweep, as one HTML page that needs nothing beside it."""
+
+import base64
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.console import Console
+
+from xskill.engine.folder import write_file
+from xskill.engine.run import read_config
+from xskill.errors import RunError
+from xskill.version import __version__
+
+PHASES = ("discover", "transfer")
+POINTS = 300
+"""Points of a curve, at most."""
+VIDEOS = 24_000_000
+"""Bytes of videos in a page, at most; the others are named."""
+WIDTH, HEIGHT, LEFT, BELOW = 330, 170, 62, 22
+COLOURS = ("#3b76af", "#d9822b", "#519e3e", "#c0392b", "#8d6ab8", "#85594e", "#d57ebe", "#7f7f7f", "#bcbd22", "#2aa1b3")
+STYLE = """
+:root { color-scheme: light dark; --line: #8884; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+h1, h2, h3 { line-height: 1.2; } h2 { margin-top: 2.5rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { border-bottom: 1px solid var(--line); padding: .3rem .7rem; text-align: left; }
+.many { display: flex; flex-wrap: wrap; gap: 1rem; } figure { margin: 0; } figcaption { font-size: 13px; }
+svg { display: block; } svg text { font-size: 11px; fill: currentColor; } img { max-width: 100%; background: white; }
+pre { overflow: auto; max-height: 30rem; font-size: 12px; } .quiet { opacity: .7; }
+"""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Make one HTML page of a training's or a sweep's curves, scores, pictures, videos and config."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of a training, or of a sweep."""
+    scores: tuple[Path, ...] = ()
+    """Folders that `xskill eval` wrote (default: those in RUN/eval and runs/eval that scored its models)."""
+    out: Path | None = None
+    """The page (default: RUN/report.html)."""
+
+
+def report(options: Report) -> None:
+    """Do what the options say."""
+    folder = options.run.expanduser()
+    trainings = {folder.resolve().name: folder} if (folder / "config.json").is_file() else _trainings_in(folder)
+    if not trainings:
+        raise RunError(f"there is no training in {folder}: neither it nor a folder in it has a config.json")
+    for scores in options.scores:
+        if not (scores / "table.md").is_file():
+            raise RunError(f"{scores} has no table.md; name a folder that `xskill eval` wrote")
+    configs = {name: read_config(path / "config.json") for name, path in trainings.items()}
+    logs = {name: {phase: _log(path / phase / "log.jsonl") for phase in PHASES} for name, path in trainings.items()}
+    parts = [
+        *_head(folder, configs, logs),
+        *_scores(options.scores or _scored(folder)),
+        *_curves(logs),
+        *(line for name, path in trainings.items() for line in _skills(name, path, alone=len(trainings) == 1)),
+        *_configs(configs, trainings),
+    ]
+    title = escape(f"xskill: {folder.resolve().name}")
+    page = f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{STYLE}</style>"
+    page += "<meta name=viewport content='width=device-width'><body>" + "\n".join(parts) + "</body></html>\n"
+    out = options.out.expanduser() if options.out else folder / "report.html"
+    write_file(out, page.encode())
+    Console(highlight=False, markup=False, soft_wrap=True).print(f"{out}: {len(page) / 1e6:.1f} MB")
+
+
+def _trainings_in(folder: Path) -> dict[str, Path]:
+    return {path.parent.name: path.parent for path in sorted(folder.glob("*/config.json"))}
+
+
+def _log(path: Path) -> list[dict[str, Any]]:
+    """What was logged; a line that a kill has torn is passed over."""
+    records = []
+    for line in path.read_bytes().splitlines() if path.is_file() else []:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and isinstance(record.get("step"), int):
+            records.append(record)
+    return records
+
+
+def _head(folder: Path, configs: Mapping[str, Any], logs: Mapping[str, Mapping[str, list[Any]]]) -> Iterator[str]:
+    yield f"<h1>{escape(folder.resolve().name)}</h1>"
+    now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    yield f"<p class=quiet>Made with xskill {escape(__version__)} on {now} from {escape(str(folder.resolve()))}</p>"
+    rows = [["training", "preset", "seed", *(f"{phase}, steps" for phase in PHASES), "minutes"]]
+    for name, (preset, config) in configs.items():
+        reached = [f"{log[-1]['step']:,}" if (log := logs[name][phase]) else "not begun" for phase in PHASES]
+        lasted = sum(log[-1]["time"] - log[0]["time"] for log in logs[name].values() if log)
+        rows.append([name, preset, str(config.get("seed", "?")), *reached, f"{lasted / 60:.1f}"])
+    yield _table(rows)
+
+
+def _scored(folder: Path) -> list[Path]:
+    """Folders of scores about the models in `folder`."""
+    found = []
+    for table in [*folder.glob("eval/table.json"), *Path("runs/eval").glob("*/table.json")]:
+        try:
+            models = [Path(model["path"]).resolve() for model in json.loads(table.read_bytes())["about"]["models"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if any(folder.resolve() in model.parents for model in models):
+            found.append(table.parent)
+    return found
+
+
+def _scores(folders: Sequence[Path]) -> Iterator[str]:
+    if folders:
+        yield "<h2>Scores</h2><p>Per cent of what the prompt shows, done in its order; 95 % intervals in brackets.</p>"
+    room = VIDEOS
+    for folder in folders:
+        yield f"<h3>{escape(_suite(folder))}</h3>"
+        lines = (folder / "table.md").read_text(encoding="utf-8").splitlines()
+        cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+        yield _table([row for row in cells if set("".join(row)) != {"-"}])
+        yield "".join(f"<p>{escape(line)}</p>" for line in lines if line and not line.startswith("|"))
+        videos, left_out = [], []
+        for path in sorted(folder.glob("videos/*/*.mp4")):
+            data = path.read_bytes()
+            if len(data) > room:
+                left_out.append(str(path))
+                continue
+            room -= len(data)
+            source = f"data:video/mp4;base64,{base64.b64encode(data).decode()}"
+            about = escape(f"{path.parent.name}: {path.stem}")
+            video = f"<video controls loop muted width={WIDTH} src='{source}'></video>"
+            videos.append(f"<figure>{video}<figcaption>{about}</figcaption></figure>")
+        if videos:
+            yield "<p>The prompt, and beside it what the robot made of it:</p>"
+            yield f"<div class=many>{''.join(videos)}</div>"
+        if left_out:
+            yield f"<p class=quiet>Too large for this page: {escape(', '.join(left_out))}</p>"
+
+
+def _suite(folder: Path) -> str:
+    try:
+        return str(json.loads((folder / "table.json").read_bytes())["about"]["suite"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return folder.name
+
+
+def _curves(logs: Mapping[str, Mapping[str, list[dict[str, Any]]]]) -> Iterator[str]:
+    colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(logs)}
+    for phase in PHASES:
+        every = {name: phases[phase] for name, phases in logs.items() if phases[phase]}
+        if not every:
+            continue
+        yield f"<h2>{phase.capitalize()}</h2>"
+        if len(every) > 1:
+            yield "<p>" + " ".join(f"<b style='color:{colours[n]}'>{escape(n)}</b>" for n in every) + "</p>"
+        names = dict.fromkeys(key for log in every.values() for record in log for key in record)
+        charts = []
+        for metric in (name for name in names if name not in ("step", "time")):
+            lines = {n: [(r["step"], r[metric]) for r in log if _finite(r.get(metric))] for n, log in every.items()}
+            lines = {colours[name]: _thinned(points) for name, points in lines.items() if points}
+            if lines:
+                last = [points[-1][1] for points in lines.values()]
+                about = escape(metric.replace("_", " ")) + (f": {last[0]:.4g} in the end" if len(last) == 1 else "")
+                charts.append(f"<figure>{_chart(lines)}<figcaption>{about}</figcaption></figure>")
+        yield f"<div class=many>{''.join(charts)}</div>"
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """At most `POINTS` of them, the last included."""
+    stride = -(-len(points) // POINTS)
+    return list(points[::-1][::stride][::-1])
+
+
+def _chart(lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    """Curves by colour, as SVG."""
+    xs, ys = ([point[axis] for points in lines.values() for point in points] for axis in (0, 1))
+    (left, right), (low, high) = ((min(values), max(values)) for values in (xs, ys))
+    wide, tall = (right - left) or 1, (high - low) or 1
+
+    def place(x: float, y: float) -> str:
+        across = LEFT + (WIDTH - LEFT - 8) * (x - left) / wide
+        return f"{across:.1f},{8 + (HEIGHT - BELOW - 8) * (1 - (y - low) / tall):.1f}"
+
+    drawn = "".join(
+        f"<polyline fill=none stroke-width=1.5 stroke='{colour}' points='{' '.join(place(*p) for p in points)}'/>"
+        if len(points) > 1
+        else "<circle r=3 fill='{}' cx='{}' cy='{}'/>".format(colour, *place(*points[0]).split(","))
+        for colour, points in lines.items()
+    )
+    floor = HEIGHT - BELOW
+    return (
+        f"<svg width={WIDTH} height={HEIGHT} role=img><path d='M{LEFT} 8V{floor}H{WIDTH - 8}' fill=none stroke=#888 />"
+        f"<text x={LEFT - 5} y=14 text-anchor=end>{high:.4g}</text>"
+        f"<text x={LEFT - 5} y={floor} text-anchor=end>{low:.4g}</text>"
+        f"<text x={LEFT} y={HEIGHT - 6}>{left:,}</text>"
+        f"<text x={WIDTH - 8} y={HEIGHT - 6} text-anchor=end>{right:,} steps</text>{drawn}</svg>"
+    )
+
+
+def _skills(name: str, folder: Path, *, alone: bool) -> Iterator[str]:
+    """What discovery came to: its measures and pictures."""
+    found = folder / "discover"
+    if not (found / "measures.json").is_file():
+        return
+    yield "<h2>Skills</h2>" if alone else f"<details><summary>Skills of {escape(name)}</summary>"
+    for picture, about in (("embedding.png", "skills of held-out videos"), ("prototypes.png", "prototypes over time")):
+        if (found / picture).is_file():
+            data = base64.b64encode((found / picture).read_bytes()).decode()
+            yield f"<figure><img src='data:image/png;base64,{data}'><figcaption>{about}</figcaption></figure>"
+    measures = json.loads((found / "measures.json").read_bytes())
+    rows = [[key.replace("_", " "), f"{value:.4g}"] for key, value in measures.items() if _finite(value)]
+    yield _table([["on held-out videos", ""], *rows])
+    if not alone:
+        yield "</details>"
+
+
+def _configs(configs: Mapping[str, tuple[str, Mapping[str, Any]]], trainings: Mapping[str, Path]) -> Iterator[str]:
+    yield "<h2>Config and versions</h2>"
+    for name, (preset, config) in configs.items():
+        about: dict[str, Any] = {"preset": preset, "config": config}
+        manifest = trainings[name] / "model/manifest.json"
+        if manifest.is_file():
+            about["model"] = json.loads(manifest.read_bytes())
+        text = escape(json.dumps(about, indent=1))
+        yield f"<details><summary>{escape(name)}</summary><pre>{text}</pre></details>"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    """The first row is the head; **bold** as in Markdown."""
+    head, *body = rows
+    lines = [f"<tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr>"]
+    lines += [f"<tr>{''.join(f'<td>{_bold(cell)}</td>' for cell in row)}</tr>" for row in body]
+    return f"<div class=wide><table>{''.join(lines)}</table></div>"
+
+
+def _bold(text: str) -> str:
+    parts = escape(text).split("**")
+    return "".join(f"<b>{part}</b>" if index % 2 else part for index, part in enumerate(parts))

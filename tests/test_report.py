@@ -1,0 +1,110 @@
+"""`xskill report`: one page, whatever state the run is in."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from xskill.errors import RunError
+from xskill.report import POINTS, Report, _thinned, report
+
+VOID = {"meta", "img", "path", "polyline", "circle"}
+
+
+class Checker(HTMLParser):
+    """Complains about a tag that is not closed in its turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert tag in VOID or self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def training(folder: Path, steps: int = 3) -> Path:
+    (folder / "discover").mkdir(parents=True)
+    (folder / "config.json").write_text(
+        json.dumps({"xskill": "0", "preset": "debug", "config": {"seed": 7, "note": "<b>&"}})
+    )
+    lines = [json.dumps({"step": step, "time": 60.0 * step, "loss": 1 / step}) for step in range(1, steps + 1)]
+    lines.insert(1, json.dumps({"step": 1, "time": 60.0, "loss": float("nan"), "recall_sphere": 0.5}))
+    (folder / "discover/log.jsonl").write_text("\n".join([*lines, '{"step": 9, "lo']))
+    (folder / "discover/measures.json").write_text('{"recall_sphere": 0.5, "empty": null}')
+    return folder
+
+
+def scores(folder: Path, model: Path) -> Path:
+    (folder / "videos/xskill-1").mkdir(parents=True)
+    (folder / "videos/xskill-1/first.mp4").write_bytes(b"video")
+    (folder / "table.md").write_text(
+        "|  | same x1 |\n| --- | --- |\n| **XSkill** | **84.4** (77 to 92) |\n\nOurs < theirs\n"
+    )
+    (folder / "table.json").write_text(json.dumps({"about": {"suite": "table1", "models": [{"path": str(model)}]}}))
+    return folder
+
+
+def page(folder: Path, **options: object) -> tuple[str, str]:
+    report(Report(folder, **options))
+    text = (folder / "report.html").read_text()
+    checker = Checker()
+    checker.feed(text)
+    assert checker.open in (["html", "body"], ["html"], [])
+    assert set(re.findall(r"(?:src|href|url)\W*(\w+:)", text)) <= {"data:"}  # nothing is fetched
+    return text, " ".join(checker.text)
+
+
+def test_a_training_that_has_only_begun_has_a_page(tmp_path: Path) -> None:
+    text, words = page(training(tmp_path / "run"))
+    assert "loss: 0.3333 in the end" in words
+    assert text.count("<polyline") == 1  # one curve
+    assert text.count("<circle") == 1  # and one number
+    assert "not begun" in words  # transfer
+    assert "3 steps" in words
+    assert "<b>&" in words  # as it was written, not as markup
+    assert "Scores" not in words
+
+
+def test_scores_of_its_model_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = training(tmp_path / "run")
+    scores(tmp_path / "runs/eval/table1", run / "model")
+    scores(tmp_path / "runs/eval/other", tmp_path / "another/model")
+    text, words = page(run)
+    assert words.count("table1") == 1
+    assert "<td><b>84.4</b> (77 to 92)</td>" in text
+    assert "Ours < theirs" in words
+    assert text.count("data:video/mp4;base64,dmlkZW8=") == 1
+    with pytest.raises(RunError, match=r"nowhere has no table\.md"):
+        report(Report(run, scores=(tmp_path / "nowhere",)))
+
+
+def test_a_sweep_has_one_page_for_all_its_trainings(tmp_path: Path) -> None:
+    training(tmp_path / "sweep/xskill-0")
+    training(tmp_path / "sweep/blind-0", steps=5)
+    scores(tmp_path / "sweep/eval", tmp_path / "sweep/xskill-0/model")
+    text, words = page(tmp_path / "sweep")
+    assert "xskill-0" in words
+    assert "blind-0" in words
+    assert text.count("<polyline") == 2
+    assert "table1" in words
+    with pytest.raises(RunError, match=r"there is no training in .*: neither it nor a folder in it has a config\.json"):
+        report(Report(tmp_path))
+
+
+def test_long_curves_are_thinned_and_keep_their_end() -> None:
+    points = [(float(step), 0.0) for step in range(1001)]
+    kept = _thinned(points)
+    assert len(kept) <= POINTS
+    assert kept[-1] == points[-1]
+    assert _thinned(points[:5]) == points[:5]
