@@ -80,7 +80,7 @@ PRESETS: dict[str, tuple[str, Config]] = {
                     channels=(64, 128, 192),
                     time_width=64,
                     solver="ddim",
-                    solver_steps=10,
+                    solver_steps=5,
                 ),
                 aligner=AlignerConfig(
                     kind="tracker", tokens=100, vision="small", vision_width=128, layers=3, feedforward=256
