@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from xskill.engine.folder import fingerprint
 from xskill.errors import RunError
-from xskill.report import POINTS, Report, _thinned, report
+from xskill.report import POINTS, Report, _lasted, _thinned, report
 
 VOID = {"meta", "img", "path", "polyline", "circle"}
 
@@ -44,13 +45,19 @@ def training(folder: Path, steps: int = 3) -> Path:
     return folder
 
 
-def scores(folder: Path, model: Path) -> Path:
-    (folder / "videos/xskill-1").mkdir(parents=True)
-    (folder / "videos/xskill-1/first.mp4").write_bytes(b"video")
+def scores(folder: Path, model: Path, weights: str = "1") -> Path:
+    manifest = {"files": {"weights": weights}}
+    model.mkdir(parents=True)
+    (model / "manifest.json").write_text(json.dumps(manifest))
+    for name in ("xskill-1", "xskill-2"):
+        (folder / f"videos/{name}").mkdir(parents=True)
+        (folder / f"videos/{name}/first.mp4").write_bytes(b"video" if name == "xskill-1" else b"of another model")
     (folder / "table.md").write_text(
         "|  | same x1 |\n| --- | --- |\n| **XSkill** | **84.4** (77 to 92) |\n\nOurs < theirs\n"
     )
-    (folder / "table.json").write_text(json.dumps({"about": {"suite": "table1", "models": [{"path": str(model)}]}}))
+    models = [{"path": str(model), "fingerprint": fingerprint(manifest)}]
+    about = {"suite": "table1", "models": models, "records": ["xskill-1"]}
+    (folder / "table.json").write_text(json.dumps({"about": about}))
     return folder
 
 
@@ -84,7 +91,11 @@ def test_scores_of_its_model_are_found(tmp_path: Path, monkeypatch: pytest.Monke
     assert words.count("table1") == 1
     assert "<td><b>84.4</b> (77 to 92)</td>" in text
     assert "Ours < theirs" in words
-    assert text.count("data:video/mp4;base64,dmlkZW8=") == 1
+    assert text.count("data:video/mp4;base64,") == text.count("data:video/mp4;base64,dmlkZW8=") == 1
+    (run / "model/manifest.json").write_text('{"files": {"weights": "trained anew"}}')
+    assert "84.4" not in page(run)[0]
+    (tmp_path / "runs/eval/table1/table.md").unlink()
+    page(run)
     with pytest.raises(RunError, match=r"nowhere has no table\.md"):
         report(Report(run, scores=(tmp_path / "nowhere",)))
 
@@ -98,6 +109,10 @@ def test_a_sweep_has_one_page_for_all_its_trainings(tmp_path: Path) -> None:
     assert "blind-0" in words
     assert text.count("<polyline") == 2
     assert "table1" in words
+    for index in range(12):
+        training(tmp_path / f"sweep/more-{index}")
+    training(tmp_path / "sweep/.aside-0")
+    assert page(tmp_path / "sweep")[0].count("<polyline") == 14
     with pytest.raises(RunError, match=r"there is no training in .*: neither it nor a folder in it has a config\.json"):
         report(Report(tmp_path))
 
@@ -108,3 +123,8 @@ def test_long_curves_are_thinned_and_keep_their_end() -> None:
     assert len(kept) <= POINTS
     assert kept[-1] == points[-1]
     assert _thinned(points[:5]) == points[:5]
+
+
+def test_a_night_between_two_records_is_no_training() -> None:
+    assert _lasted([0.0, 2.0, 4.0, 30_000.0, 30_002.0]) == 8.0
+    assert _lasted([5.0]) == _lasted([]) == 0.0

@@ -115,7 +115,13 @@ def sweep(args: Sequence[str]) -> None:
 
     name = _first(args, "sweep TABLE --demos PATH", {name: about for name, (about, _) in SWEEPS.items()})
     if name is not None:
-        _report_on(run(name, tyro.cli(Sweep, prog=f"xskill sweep {name}", args=args[1:], config=_TYRO)))
+        options = tyro.cli(Sweep, prog=f"xskill sweep {name}", args=args[1:], config=_TYRO)
+        folder = options.folder(name)
+        try:
+            run(name, options, folder)
+        finally:
+            if folder.exists():
+                _report_on(folder)
 
 
 def _first(args: Sequence[str], usage: str, known: Mapping[str, str]) -> str | None:
@@ -141,8 +147,12 @@ def report(args: Sequence[str]) -> None:
 
 
 def _report_on(folder: Path) -> None:
+    """A page of what there is; without one, nothing is lost."""
     if os.environ.get("RANK", "0") == "0":  # of several processes, one writes
-        report([str(folder)])
+        try:
+            report([str(folder)])
+        except Exception as error:
+            _say(f"there is no page about it: {error}", error=True)
 
 
 def compose(args: Sequence[str]) -> None:

@@ -136,7 +136,7 @@ PRESETS: dict[str, tuple[str, Config]] = {
                 plan_noise=0.3, plan_drop=0.1, plan_warp=1.0,
                 policy=PolicyConfig(
                     guess="actions", vision="small", vision_width=64, condition_width=64,
-                    channels=(32, 64), kernel=3, time_width=32, solver="ddim", solver_steps=8,
+                    channels=(32, 64), kernel=3, time_width=32, solver="ddim", solver_steps=5,
                 ),
                 aligner=AlignerConfig(
                     kind="tracker", tokens=50, vision="small", vision_width=64, layers=2, feedforward=128

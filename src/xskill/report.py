@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import tyro
 from rich.console import Console
 
-from xskill.engine.folder import write_file
+from xskill.engine.folder import fingerprint, write_file
 from xskill.engine.run import read_config
 from xskill.errors import RunError
 from xskill.version import __version__
@@ -76,7 +78,8 @@ def report(options: Report) -> None:
 
 
 def _trainings_in(folder: Path) -> dict[str, Path]:
-    return {path.parent.name: path.parent for path in sorted(folder.glob("*/config.json"))}
+    found = sorted(path.parent for path in folder.glob("*/config.json"))
+    return {path.name: path for path in found if not path.name.startswith(".")}
 
 
 def _log(path: Path) -> list[dict[str, Any]]:
@@ -99,45 +102,68 @@ def _head(folder: Path, configs: Mapping[str, Any], logs: Mapping[str, Mapping[s
     rows = [["training", "preset", "seed", *(f"{phase}, steps" for phase in PHASES), "minutes"]]
     for name, (preset, config) in configs.items():
         reached = [f"{log[-1]['step']:,}" if (log := logs[name][phase]) else "not begun" for phase in PHASES]
-        lasted = sum(log[-1]["time"] - log[0]["time"] for log in logs[name].values() if log)
+        lasted = sum(_lasted([record["time"] for record in log]) for log in logs[name].values())
         rows.append([name, preset, str(config.get("seed", "?")), *reached, f"{lasted / 60:.1f}"])
     yield _table(rows)
 
 
+def _lasted(times: Sequence[float]) -> float:
+    """Seconds of training; where it was stopped for a while, a usual gap between two records stands for that."""
+    gaps = [after - before for before, after in pairwise(times)]
+    usual = median(gaps) if gaps else 0.0
+    return sum(gap if gap < 20 * usual + 60 else usual for gap in gaps)
+
+
 def _scored(folder: Path) -> list[Path]:
-    """Folders of scores about the models in `folder`."""
+    """Folders of scores about the models in `folder`, as they are now."""
     found = []
     for table in [*folder.glob("eval/table.json"), *Path("runs/eval").glob("*/table.json")]:
-        try:
-            models = [Path(model["path"]).resolve() for model in json.loads(table.read_bytes())["about"]["models"]]
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        if any(folder.resolve() in model.parents for model in models):
+        models = [Path(str(model.get("path"))) for model in _about(table.parent).get("models", [])]
+        prints = [model.get("fingerprint") for model in _about(table.parent).get("models", [])]
+        ours = [folder.resolve() in path.parents for path in models]
+        if any(ours) and all(p == _fingerprint(m) for m, p, own in zip(models, prints, ours, strict=True) if own):
             found.append(table.parent)
     return found
 
 
+def _about(scores: Path) -> dict[str, Any]:
+    """What `xskill eval` says about a table."""
+    try:
+        about = json.loads((scores / "table.json").read_bytes())["about"]
+        return about if (scores / "table.md").is_file() and isinstance(about, dict) else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _fingerprint(model: Path) -> str | None:
+    try:
+        return fingerprint(json.loads((model / "manifest.json").read_bytes()))
+    except (OSError, ValueError, KeyError):
+        return None
+
+
 def _scores(folders: Sequence[Path]) -> Iterator[str]:
     if folders:
-        yield "<h2>Scores</h2><p>Per cent of what the prompt shows, done in its order; 95 % intervals in brackets.</p>"
+        yield "<h2>Scores</h2><p>Per cent of sub-tasks done in the prompt's order, where a row names nothing else.</p>"
     room = VIDEOS
     for folder in folders:
-        yield f"<h3>{escape(_suite(folder))}</h3>"
+        about = _about(folder)
+        yield f"<h3>{escape(str(about.get('suite', folder.name)))}</h3>"
         lines = (folder / "table.md").read_text(encoding="utf-8").splitlines()
         cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
         yield _table([row for row in cells if set("".join(row)) != {"-"}])
         yield "".join(f"<p>{escape(line)}</p>" for line in lines if line and not line.startswith("|"))
         videos, left_out = [], []
-        for path in sorted(folder.glob("videos/*/*.mp4")):
+        for path in sorted(path for name in about.get("records", []) for path in folder.glob(f"videos/{name}/*.mp4")):
             data = path.read_bytes()
             if len(data) > room:
                 left_out.append(str(path))
                 continue
             room -= len(data)
             source = f"data:video/mp4;base64,{base64.b64encode(data).decode()}"
-            about = escape(f"{path.parent.name}: {path.stem}")
             video = f"<video controls loop muted width={WIDTH} src='{source}'></video>"
-            videos.append(f"<figure>{video}<figcaption>{about}</figcaption></figure>")
+            caption = escape(f"{path.parent.name}: {path.stem}")
+            videos.append(f"<figure>{video}<figcaption>{caption}</figcaption></figure>")
         if videos:
             yield "<p>The prompt, and beside it what the robot made of it:</p>"
             yield f"<div class=many>{''.join(videos)}</div>"
@@ -145,15 +171,9 @@ def _scores(folders: Sequence[Path]) -> Iterator[str]:
             yield f"<p class=quiet>Too large for this page: {escape(', '.join(left_out))}</p>"
 
 
-def _suite(folder: Path) -> str:
-    try:
-        return str(json.loads((folder / "table.json").read_bytes())["about"]["suite"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return folder.name
-
-
 def _curves(logs: Mapping[str, Mapping[str, list[dict[str, Any]]]]) -> Iterator[str]:
     colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(logs)}
+    dashes = {name: 4 * (index // len(COLOURS)) for index, name in enumerate(logs)}
     for phase in PHASES:
         every = {name: phases[phase] for name, phases in logs.items() if phases[phase]}
         if not every:
@@ -165,11 +185,11 @@ def _curves(logs: Mapping[str, Mapping[str, list[dict[str, Any]]]]) -> Iterator[
         charts = []
         for metric in (name for name in names if name not in ("step", "time")):
             lines = {n: [(r["step"], r[metric]) for r in log if _finite(r.get(metric))] for n, log in every.items()}
-            lines = {colours[name]: _thinned(points) for name, points in lines.items() if points}
+            lines = {name: _thinned(points) for name, points in lines.items() if points}
             if lines:
                 last = [points[-1][1] for points in lines.values()]
                 about = escape(metric.replace("_", " ")) + (f": {last[0]:.4g} in the end" if len(last) == 1 else "")
-                charts.append(f"<figure>{_chart(lines)}<figcaption>{about}</figcaption></figure>")
+                charts.append(f"<figure>{_chart(lines, colours, dashes)}<figcaption>{about}</figcaption></figure>")
         yield f"<div class=many>{''.join(charts)}</div>"
 
 
@@ -183,8 +203,10 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
     return list(points[::-1][::stride][::-1])
 
 
-def _chart(lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:
-    """Curves by colour, as SVG."""
+def _chart(
+    lines: Mapping[str, Sequence[tuple[float, float]]], colours: Mapping[str, str], dashes: Mapping[str, int]
+) -> str:
+    """Curves by name, as SVG."""
     xs, ys = ([point[axis] for points in lines.values() for point in points] for axis in (0, 1))
     (left, right), (low, high) = ((min(values), max(values)) for values in (xs, ys))
     wide, tall = (right - left) or 1, (high - low) or 1
@@ -193,12 +215,15 @@ def _chart(lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:
         across = LEFT + (WIDTH - LEFT - 8) * (x - left) / wide
         return f"{across:.1f},{8 + (HEIGHT - BELOW - 8) * (1 - (y - low) / tall):.1f}"
 
-    drawn = "".join(
-        f"<polyline fill=none stroke-width=1.5 stroke='{colour}' points='{' '.join(place(*p) for p in points)}'/>"
-        if len(points) > 1
-        else "<circle r=3 fill='{}' cx='{}' cy='{}'/>".format(colour, *place(*points[0]).split(","))
-        for colour, points in lines.items()
-    )
+    drawn = ""
+    for name, points in lines.items():
+        path, style = " ".join(place(*point) for point in points), f"stroke='{colours[name]}' fill=none"
+        dash = f"stroke-dasharray={dashes[name]}" if dashes[name] else ""
+        shape = f"<polyline points='{path}'/>"
+        if len(points) == 1:
+            across, down = path.split(",")
+            shape = f"<circle r=3 cx={across} cy={down} />"
+        drawn += f"<g {style} stroke-width=1.5 {dash}><title>{escape(name)}</title>{shape}</g>"
     floor = HEIGHT - BELOW
     return (
         f"<svg width={WIDTH} height={HEIGHT} role=img><path d='M{LEFT} 8V{floor}H{WIDTH - 8}' fill=none stroke=#888 />"
@@ -239,7 +264,7 @@ def _configs(configs: Mapping[str, tuple[str, Mapping[str, Any]]], trainings: Ma
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
     """The first row is the head; **bold** as in Markdown."""
-    head, *body = rows
+    head, *body = rows or [[]]
     lines = [f"<tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr>"]
     lines += [f"<tr>{''.join(f'<td>{_bold(cell)}</td>' for cell in row)}</tr>" for row in body]
     return f"<div class=wide><table>{''.join(lines)}</table></div>"

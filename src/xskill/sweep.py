@@ -93,9 +93,13 @@ class Sweep:
     data_folder: Path = DATA
     """Folder for frames."""
 
+    def folder(self, name: str) -> Path:
+        """Where all of it is kept."""
+        return (self.out or Path("runs/sweep") / name).expanduser()
 
-def sweep(name: str, options: Sweep) -> Path:
-    """Do what the options say; the folder with all of it is returned."""
+
+def sweep(name: str, options: Sweep, out: Path) -> None:
+    """Do what the options say, in the folder `out`."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     rows = [row for row in SWEEPS[name][1] if not options.rows or row.name in options.rows]
     if unknown := set(options.rows) - {row.name for row in rows}:
@@ -103,7 +107,6 @@ def sweep(name: str, options: Sweep) -> Path:
         raise ConfigError(f"{name} has no row '{min(unknown)}' (choose from {names})")
     if not options.seeds or len(set(options.seeds)) < len(options.seeds):
         raise ConfigError(f"--seeds are {list(options.seeds)}; name one or more, each once")
-    out = (options.out or Path("runs/sweep") / name).expanduser()
     models: dict[str, list[Path]] = {}
     failed = []
     trainings = {row.training: row for row in rows}
@@ -125,7 +128,6 @@ def sweep(name: str, options: Sweep) -> Path:
         tabulate("table1", scored, told, out / "eval", console)
     if failed:
         raise RunError(f"{len(failed)} trainings failed, their rows are missing: {', '.join(map(str, failed))}")
-    return out
 
 
 def _trained(folder: Path, row: Row, seed: int, options: Sweep, console: Console, out: Path) -> bool:

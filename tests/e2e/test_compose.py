@@ -84,6 +84,8 @@ def test_a_suite_is_scored_kept_and_taken_up_again(xskill: Command, folder: Path
         ("eval table2 --model model", "there is no suite 'table2' (did you mean 'table1'?)"),
         ("eval --model model table1", "name the suite first, as in xskill eval table1"),
         ("eval table1 --model model --methods clok", "there is no method 'clok' (did you mean 'clock'?)"),
+        ("eval table1 --model model --methods gcd", "model is told skills, not goals that lie ahead; gcd is for those"),
+        ("eval orders --model model --methods replay", "nobody has recorded the new orders"),
         ("eval table1 --model model model --conditions 0:1 --out x", "two of the models are the same"),
         ("eval table1 --model model --model model", "name all models after one, as in --model A B"),
         ("eval table1 --model model --out prompt.mp4", "the folder prompt.mp4 cannot be made"),

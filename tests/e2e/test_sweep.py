@@ -21,7 +21,10 @@ def test_a_sweep_trains_scores_and_goes_on(xskill: Command, tmp_path: Path) -> N
     assert first.stdout.count("discover: trained with this config already") == 1
     out = tmp_path / "runs/sweep/table1"
     table = (out / "eval/table.md").read_text().splitlines()
-    assert [line.split("|")[1].strip() for line in table[-2:]] == ["**XSkill**", "**blind to its prompt**"]
+    rows = [line.split("|")[1].strip() for line in table if line.startswith("| **")]
+    assert rows == ["**XSkill**", "**blind to its prompt**"]
+    assert table[-1].startswith("XSkill less blind to its prompt: ")
+    assert "blind to its prompt" in (out / "report.html").read_text()
     configs = [json.loads((out / f"{name}-0/model/config.json").read_text()) for name in ("xskill", "blind")]
     assert [config["transfer"]["policy"]["blind"] for config in configs] == [False, True]
     records = {path.name: path.read_bytes() for path in (out / "eval").glob("*.jsonl")}
@@ -35,6 +38,7 @@ def test_a_sweep_trains_scores_and_goes_on(xskill: Command, tmp_path: Path) -> N
     failing = xskill(*words[:-1], "--train=--transfer.batch-size 0", "--rows", "XSkill", "--out", "bad")
     assert failing.returncode == 1
     assert "1 trainings failed, their rows are missing: bad/xskill-0" in failing.stderr
+    assert "there is no page" in failing.stderr  # nothing to show
 
 
 @pytest.mark.parametrize(

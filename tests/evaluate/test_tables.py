@@ -69,9 +69,12 @@ def test_the_papers_numbers_stand_beside_ours() -> None:
 
 
 def test_methods_are_compared_episode_by_episode() -> None:
-    ours = [[record("a", i, 1.0) for i in range(6)], [record("a", i, 0.5) for i in range(6)]]
-    worse = [[record("a", i, 0.75) for i in range(6)], [record("a", i, 0.25) for i in range(6)]]
-    fewer = [[record("a", 0, 1.0)]]
-    found = comparisons({"ours": ours, "worse": worse, "scored once": fewer})
+    ours = {0: [record(s, i, 1.0) for i in range(6) for s in "ab"], 3: [record("a", i, 0.5) for i in range(6)]}
+    worse = {
+        3: [record("a", i, 0.25) for i in range(6)],
+        0: [record("a", i, 0.5) for i in range(6)] + [record("b", i, 1.0) for i in range(6)],  # 0.75 on average
+    }
+    others = {"scored once": {0: [record("a", 0, 1.0)]}, "other seeds": {0: ours[0], 1: ours[3]}}
+    found = comparisons({"ours": ours, "worse": worse, **others})
     assert found == {"worse": {"ahead": 0.25, "low": 0.25, "high": 0.25, "p": 2 / 2**12}}
     assert sentences("ours", found) == "ours less worse: +25.0 (+25.0 to +25.0), p 0.00049"

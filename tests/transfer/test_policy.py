@@ -7,6 +7,7 @@ import torch
 from diffusers import DDPMScheduler
 from torch import Tensor
 
+from xskill.errors import ConfigError
 from xskill.transfer.config import PolicyConfig, Solver
 from xskill.transfer.policy import Body, CloningPolicy, DiffusionPolicy, Observation, policy_of
 from xskill.transfer.statistics import Range
@@ -46,7 +47,6 @@ def test_a_chunk_is_denoised_as_diffusers_does(solver: Solver, guess: str) -> No
     assert made._solver().config.prediction_type == {"noise": "epsilon", "actions": "sample"}[guess]
     ours = made.act(seen(1), skills(1), generators(1))
     scheduler, random = made._solver(), generators(1)[0]
-    scheduler.set_timesteps(10)
     chunk, condition = torch.randn(1, 8, 3, generator=random), made.sight(seen(1), skills(1))
     with torch.no_grad():
         for step in scheduler.timesteps:
@@ -56,15 +56,27 @@ def test_a_chunk_is_denoised_as_diffusers_does(solver: Solver, guess: str) -> No
     assert ours.shape == (1, 8, 3)
 
 
+@pytest.mark.parametrize("guess", ["noise", "actions"])
 @pytest.mark.parametrize("solver", ["ddpm", "ddim", "dpm-solver"])
-@pytest.mark.parametrize("steps", [1, 10, 30, 50])
-def test_denoising_begins_with_noise_alone(solver: Solver, steps: int) -> None:
-    """However few its steps: at a level trained on less noise, a chunk that is only noise would be foreign."""
-    made = policy(solver=solver, solver_steps=steps)
-    assert isinstance(made, DiffusionPolicy)
-    scheduler = made._solver()
-    scheduler.set_timesteps(steps)
-    assert (scheduler.timesteps[0], len(scheduler.timesteps)) == (TINY.train_steps - 1, steps)
+def test_denoising_goes_from_noise_alone_to_no_noise_at_all(solver: Solver, guess: str) -> None:
+    """However many steps it takes: who always knows the right chunk must end with it."""
+    right = torch.rand(1, 8, 3, generator=generators(1)[0]) * 2 - 1
+    for steps in range(1, TINY.train_steps + 1):
+        if solver == "ddim" and TINY.train_steps % steps:
+            with pytest.raises(ConfigError, match=f"solver_steps is {steps}; it must be a divisor of train_steps, 50"):
+                policy(solver=solver, solver_steps=steps)
+            continue
+        made = policy(solver=solver, solver_steps=steps, guess=guess)
+        assert isinstance(made, DiffusionPolicy)
+        scheduler = made._solver()
+        assert (scheduler.timesteps[0], len(scheduler.timesteps)) == (TINY.train_steps - 1, steps)
+        chunk = torch.randn(1, 8, 3, generator=generators(2)[1])
+        for level in scheduler.timesteps:
+            signal = scheduler.alphas_cumprod[level]
+            noise = (chunk - signal.sqrt() * right) / (1 - signal).sqrt()
+            guessed = noise if guess == "noise" else right
+            chunk = scheduler.step(guessed, level, chunk, generator=generators(1)[0]).prev_sample
+        assert torch.allclose(chunk, right, atol=2e-2), steps
 
 
 def test_noise_is_added_as_the_reference_says() -> None:

@@ -7,14 +7,18 @@ import torch.nn.functional as F
 from xskill.transfer.vision import Norm, looker
 
 
-def test_normalising_keeps_the_precision_of_images() -> None:
-    norm, images = Norm(2, 8), torch.randn(3, 8, 5, 5)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_normalising_keeps_the_precision_of_images(device: str) -> None:
+    """On a CPU torch does so by itself."""
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    norm, images = Norm(2, 8).to(device), torch.randn(3, 8, 5, 5, device=device)
     with torch.no_grad():
         norm.weight.normal_()
         norm.bias.normal_()
     exact = F.group_norm(images, 2, norm.weight, norm.bias)
     assert torch.equal(norm(images), exact)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(device, torch.bfloat16):
         narrow = norm(images.bfloat16())
     assert narrow.dtype == torch.bfloat16
     assert torch.allclose(narrow.float(), exact, atol=0.05)

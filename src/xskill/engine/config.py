@@ -54,7 +54,7 @@ class LoopConfig:
     """Compile the network with torch.compile (pays back in long runs on a GPU)."""
     replay: bool = False
     """Record what a step does on the GPU and play it back, which spares small networks the wait for their launches. It
-    needs one process and all frames on the GPU; elsewhere it changes nothing. New, and not yet proven on a GPU."""
+    needs one process and all frames on the GPU; elsewhere it changes nothing."""
     log_every: int = 10
     """Steps between two records in log.jsonl."""
     checkpoint_every: int = 500

@@ -138,6 +138,11 @@ def without_nan(metrics: Mapping[str, float]) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
 
 
+def fingerprint(manifest: Mapping[str, Any]) -> str:
+    """Names a folder by what its files hold."""
+    return hashlib.sha256(json.dumps(manifest["files"], sort_keys=True).encode()).hexdigest()[:16]
+
+
 def _seal(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True, allow_nan=False).encode()).hexdigest()
 

@@ -19,7 +19,7 @@ from xskill.data.config import DataConfig
 from xskill.data.video import write_video
 from xskill.engine.config import CORES, DATA, Device, did_you_mean, first_end, from_json
 from xskill.engine.distributed import chosen
-from xskill.engine.folder import check_folder, make_folder, to_bytes, write_file
+from xskill.engine.folder import check_folder, fingerprint, make_folder, to_bytes, write_file
 from xskill.engine.log import Bars
 from xskill.engine.seeds import seed_of
 from xskill.errors import ConfigError, DataError
@@ -96,10 +96,14 @@ def tabulate(
     for _, paths in rows.values():
         if len({benches[path].key("xskill") for path in paths}) < len(paths):
             raise ConfigError("two of the models are the same; give each training once")
+    for method, paths in rows.values():
+        for path in paths:
+            benches[path].check(method)
     make_folder(out)
-    results, records = {}, {}
+    results, records, names = {}, {}, []
     for name, (method, paths) in rows.items():
         scored: dict[str, list[Record]] = {}
+        seeds = [benches[path].seed for path in paths]
         for bench in (benches[path] for path in paths):
             key = bench.key(method)
             if key in scored:  # a method that needs no model is scored once
@@ -111,13 +115,17 @@ def tabulate(
                 )
             if options.videos:
                 _write_videos(todo, scored[key], bench, method, out / "videos" / f"{method}-{key}")
-        records[name] = list(scored.values())
-        results[name] = summary(records[name])
+        own = seeds if len(set(seeds)) == len(seeds) else range(len(seeds))
+        records[name] = dict(zip(own, scored.values(), strict=False))  # less where no model is needed
+        results[name] = summary(list(scored.values()))
+        names += [f"{method}-{key}" for key in scored]
     table, ahead = markdown(suite, results), comparisons(records)
     if ahead:
-        table += f"\n\nPaired, all columns together:\n\n{sentences(next(iter(records)), ahead)}"
+        told = sentences(next(iter(records)), ahead)
+        table += f"\n\nScores, episode by episode, the columns of a condition together:\n\n{told}"
     about = {"xskill": __version__, "torch": torch.__version__, "mujoco": mujoco.__version__, "suite": suite}
-    about |= {"conditions": options.conditions, "models": [bench.about() for bench in benches.values()]}
+    about |= {"conditions": options.conditions, "records": names}
+    about |= {"models": [bench.about() for bench in benches.values()]}
     write_file(out / "table.md", (table + "\n").encode())
     write_file(out / "table.json", to_bytes({"about": about, "results": results, "comparisons": ahead}))
     console.print(table)
@@ -130,7 +138,7 @@ class _Bench:
     """A model and all that it is to be shown."""
 
     def __init__(self, path: Path, suite: str, options: Evaluate, console: Console) -> None:
-        self.path, self._options, self._device = path, options, chosen(options.device)
+        self.path, self._suite, self._options, self._device = path, suite, options, chosen(options.device)
         self._manifest = check_folder(path)
         if "data" not in self._manifest:
             raise DataError(f"{path} does not say what it was trained on, so nobody knows what it has not seen")
@@ -146,7 +154,8 @@ class _Bench:
         for problem in read.problems:
             console.print(f"passed over: {problem}", style="yellow")
         unseen = [demo for demo in read.good if demo.order == self.data.unseen]
-        self.prompts: list[Demonstration] = new_orders(read.good) if suite == "orders" else unseen
+        trained = read_demonstrations(self.data.demos).good if suite == "orders" and options.demos else ()
+        self.prompts: list[Demonstration] = new_orders([*read.good, *trained]) if suite == "orders" else unseen
         digest = hashlib.sha256()
         for demo in self.prompts:
             digest.update(f"{demo.title} {demo.qpos.tobytes().hex()} {demo.ctrl.tobytes().hex()}".encode())
@@ -155,16 +164,31 @@ class _Bench:
         self._plan = cache(self._planned)
         self._film = cache(self._filmed)
 
+    @property
+    def seed(self) -> int:
+        return int(self._manifest.get("seed", 0))
+
+    def check(self, method: str) -> None:
+        """Raises `ConfigError` for a method that this model, or this suite, has nothing for."""
+        goals = json.loads((self.path / "config.json").read_bytes())["transfer"]["policy"].get("ahead", 0) > 0
+        if goals and method in ("xskill", "told", "nearest"):
+            raise ConfigError(f"{self.path} is told goals that lie ahead; score it with --methods gcd")
+        if method == "gcd" and not goals:
+            raise ConfigError(f"{self.path} is told skills, not goals that lie ahead; gcd is for those")
+        if method == "replay" and self._suite == "orders":
+            raise ConfigError("nobody has recorded the new orders, so there are no actions to replay")
+
     def key(self, method: str) -> str:
-        """Names what is scored: another when the weights or the prompts are."""
+        """Names what is scored: another when the suite, the weights or the prompts are."""
         weights = self._manifest["files"] if METHODS[method][0] else self.data.size
-        named = json.dumps([PROTOCOL, self._prompts_key, weights, self._device.type], sort_keys=True)
+        named = json.dumps([PROTOCOL, self._suite, self._prompts_key, weights, self._device.type], sort_keys=True)
         return hashlib.sha256(named.encode()).hexdigest()[:8]
 
     def about(self) -> dict[str, Any]:
         """What to keep with the numbers."""
         manifest = {name: value for name, value in self._manifest.items() if name != "files"}
-        return {"path": str(self.path), "prompts": self._prompts_key, "device": self._device.type, **manifest}
+        told = {"path": str(self.path.resolve()), "fingerprint": fingerprint(self._manifest)}
+        return {**told, "prompts": self._prompts_key, "device": self._device.type, **manifest}
 
     @property
     def model(self) -> Model:

@@ -48,15 +48,19 @@ def summary(method: Seeds) -> dict[str, dict[str, Any]]:
     return found
 
 
-def comparisons(methods: Mapping[str, Seeds]) -> dict[str, dict[str, float]]:
-    """How far the first method is ahead of each other one on the same trainings and episodes, all settings together.
+def comparisons(methods: Mapping[str, Mapping[int, Sequence[Record]]]) -> dict[str, dict[str, float]]:
+    """How far the first method is ahead of each other one, with the same seeds of training and on the same episodes.
 
-    A method that was scored on others, as one that needs no training is, is left out.
+    The settings of one condition have prompt, start and noise in common, so their mean is what is compared. A method
+    that was scored on other seeds or conditions, as one that needs no training is, is left out.
     """
-    keyed = {
-        name: {(seed, f"{r.setting}/{r.condition}"): r.score for seed, records in enumerate(seeds) for r in records}
-        for name, seeds in methods.items()
-    }
+    keyed: dict[str, dict[tuple[int, str], float]] = {}
+    for name, seeds in methods.items():
+        every: dict[tuple[int, str], list[float]] = {}
+        for seed, records in seeds.items():
+            for record in records:
+                every.setdefault((seed, str(record.condition)), []).append(record.score)
+        keyed[name] = {key: sum(some) / len(some) for key, some in every.items()}
     first = next(iter(keyed))
     found = {}
     for name, scores in keyed.items():

@@ -61,6 +61,16 @@ class PolicyConfig:
         )  # fmt: skip
         least = 1 if self.told == "goal" else 0
         require(self.ahead >= least, "ahead", self.ahead, f"at least {least}" + ": a goal lies ahead" * least)
+        require(
+            not (self.blind and self.told == "goal"),
+            "blind",
+            True,
+            "False where goals are told: nothing would see them",
+        )
+        require(
+            self.solver != "ddim" or self.train_steps % self.solver_steps == 0,
+            "solver_steps", self.solver_steps, f"a divisor of train_steps, {self.train_steps}, for ddim",
+        )  # fmt: skip
         require(self.solver_steps <= self.train_steps, "solver_steps", self.solver_steps, "at most train_steps")
 
 

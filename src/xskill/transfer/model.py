@@ -52,7 +52,7 @@ class Model:
     def ahead(self) -> int:
         """Skills of a plan from the robot's place in it to the one that the policy is told."""
         policy = self.transfer.policy
-        return round(policy.ahead * self.pace / policy.execute)
+        return max(1, round(policy.ahead * self.pace / policy.execute)) if policy.ahead else 0
 
 
 def save_model(model: Model, folder: Path, about: Mapping[str, Any]) -> None:

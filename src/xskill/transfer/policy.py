@@ -93,7 +93,6 @@ class DiffusionPolicy(nn.Module):
         self._schedule = {
             "num_train_timesteps": config.train_steps,
             "beta_schedule": "squaredcos_cap_v2",
-            "timestep_spacing": "trailing",  # from pure noise, on which denoising begins
             "prediction_type": {"noise": "epsilon", "actions": "sample"}[config.guess],
         }
         self._noising = DDPMScheduler(**self._schedule)
@@ -110,7 +109,6 @@ class DiffusionPolicy(nn.Module):
     def act(self, observation: Observation, skill: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
         condition = self.sight(observation, skill)
         scheduler = self._solver()
-        scheduler.set_timesteps(self._config.solver_steps)
         chunk = torch.stack([torch.randn(self._shape, generator=one) for one in generators]).to(skill.device)
         for step in scheduler.timesteps:
             level = step.to(skill.device).expand(len(chunk))
@@ -120,11 +118,17 @@ class DiffusionPolicy(nn.Module):
         return self.actions.back(chunk)
 
     def _solver(self) -> Any:
-        if self._config.solver == "ddpm":
-            return DDPMScheduler(**self._schedule, clip_sample=True)
+        """What denoises, ready to begin with noise alone, at the highest level."""
+        count, levels = self._config.solver_steps, self._config.train_steps
         if self._config.solver == "ddim":
-            return DDIMScheduler(**self._schedule, clip_sample=True, set_alpha_to_one=True)
-        return DPMSolverMultistepScheduler(**self._schedule, solver_order=2)
+            even = DDIMScheduler(**self._schedule, clip_sample=True, set_alpha_to_one=True, timestep_spacing="trailing")
+            even.set_timesteps(count)
+            return even
+        solver: Any = DPMSolverMultistepScheduler(**self._schedule, solver_order=2)
+        if self._config.solver == "ddpm":
+            solver = DDPMScheduler(**self._schedule, clip_sample=True)
+        solver.set_timesteps(timesteps=[levels * (count - step) // count - 1 for step in range(count)])
+        return solver
 
 
 class CloningPolicy(nn.Module):
