@@ -24,9 +24,9 @@ def acting(preset: str, device: torch.device) -> Callable[[], None]:
     config = PRESETS[preset][1]
     size, tokens = (config.data.size, config.data.size), config.transfer.aligner.tokens or 100
     around = Range((0.0,) * JOINTS, (1.0,) * JOINTS)
-    skill, steps = config.discover.encoder.width, JOINTS * config.transfer.policy.predict
+    skill = config.discover.encoder.width
     torch.manual_seed(0)
-    body = Body(("side",), size, around, around, skill, Range((0.0,) * steps, (1.0,) * steps))
+    body = Body(("side",), size, around, around, skill)
     network = TransferModel(config.transfer, body, tokens, 3.6).to(device).eval()
     window = config.transfer.policy.observe
     images = torch.randint(256, (1, window, *size, 3), dtype=torch.uint8)

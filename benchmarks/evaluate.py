@@ -30,9 +30,8 @@ def model_of(preset: str, device: torch.device) -> Model:
     """A model with random weights whose robot fidgets around where demonstrations begin."""
     config = PRESETS[preset][1]
     discover, transfer, size = config.discover, config.transfer, (config.data.size, config.data.size)
-    around, count = Range(tuple(HOME[:9]), (0.1,) * 9), 9 * transfer.policy.predict
-    steps = Range((0.0,) * count, (0.1,) * count)
-    body = Body(("side",), size, around, around, discover.encoder.width, steps)
+    around = Range(tuple(HOME[:9]), (0.1,) * 9)
+    body = Body(("side",), size, around, around, discover.encoder.width)
     tokens = transfer.aligner.tokens or 100
     torch.manual_seed(0)
     skills, network = SkillModel(discover, size), TransferModel(transfer, body, tokens, 3.6)

@@ -23,8 +23,9 @@ def states_of(demos: Path | None, count: int) -> States:
     random = np.random.default_rng(0)
     if demos is not None:
         with np.load(demos, allow_pickle=False) as file:
-            qpos = file["qpos"]
-        return qpos[random.integers(len(qpos), size=count)].astype(float)
+            qpos: States = file["qpos"]
+        chosen: States = qpos[random.integers(len(qpos), size=count)].astype(float)
+        return chosen
     made = np.array([initial_state("render", index) for index in range(count)])
     made[:, :7] += random.normal(0, 0.4, (count, 7))
     for state in made:
@@ -39,7 +40,8 @@ def structural_similarity(a: Frame, b: Frame) -> float:
     x, y = a.astype(float), b.astype(float)
 
     def blur(image: np.ndarray) -> np.ndarray:
-        return gaussian_filter(image, (1.5, 1.5, 0), truncate=3.5)
+        blurred: np.ndarray = gaussian_filter(image, (1.5, 1.5, 0), truncate=3.5)
+        return blurred
 
     mean_x, mean_y = blur(x), blur(y)
     var_x, var_y, both = blur(x * x) - mean_x**2, blur(y * y) - mean_y**2, blur(x * y) - mean_x * mean_y

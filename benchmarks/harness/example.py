@@ -6,12 +6,12 @@ It shows how a phase is written; the engine's tests and benchmarks train it.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from xskill.engine.checkpoint import Better
 from xskill.engine.config import LoopConfig, require
 from xskill.engine.loop import Batch, Step
 from xskill.engine.seeds import generator, seed_everything
@@ -52,8 +52,8 @@ class ExamplePhase:
 
     name = "example"
     monitor = "held_out_loss"
-    settled = 0
-    better: Literal["min", "max"] = "min"
+    settled: int | None = 0
+    better: Better = "min"
 
     def __init__(self, config: ExampleConfig, seed: int) -> None:
         self._config = config
