@@ -91,6 +91,11 @@ def test_sub_tasks_are_compared_with_other_videos_only() -> None:
     found = retrieval(body("robot", only_itself), TRUTH, body("person", only_itself), TRUTH, 1.0)
     assert found["recall_person"] == 1
     assert found["sub_task_person"] < 0.8
+    differ = {"a": [("z", 9), ("y", 19)], "b": [("y", 12), ("x", 15)]}  # z and x are nowhere else to be found
+    codes = F.one_hot(torch.tensor(["xyz".find(name) for name in labels(robot, differ)]) % 4, 4).float()
+    assert retrieval(body("robot", codes), differ, body("person", codes), differ, 1.0)["sub_task_person"] == 1
+    nothing = {"a": [("x", 9)], "b": [("y", 12)]}
+    assert "sub_task_person" not in retrieval(robot, nothing, person, nothing, 1.0)
 
 
 def test_information_is_full_when_prototypes_are_sub_tasks_and_none_when_there_is_one() -> None:

@@ -188,7 +188,7 @@ def retrieval(robot: Encoded, robot_truth: Truth, body: Encoded, truth: Truth, s
     """What the robot's nearest clip to each of a demonstrator's clips tells.
 
     Among clips of the robot's video of the same name: median time error in seconds, and the share within half a
-    second. Among those of all its other videos: the share on the way to the same sub-task.
+    second. Among those of all its other videos, where one of them shows it: the share on the way to the same sub-task.
     """
     mark = body.name if speed == 1 else f"{body.name}_x{speed:g}"
     alike = body.skills @ robot.skills.T
@@ -202,10 +202,10 @@ def retrieval(robot: Encoded, robot_truth: Truth, body: Encoded, truth: Truth, s
     if len(error):
         found = {f"time_error_{mark}": float(np.median(error)), f"recall_{mark}": float((error <= IN_TIME).mean())}
     elsewhere = alike.masked_fill(same, -torch.inf).argmax(1).cpu().numpy()
-    mine, theirs = labels(body, truth, speed), labels(robot, robot_truth)[elsewhere]
-    judged = (mine != "") & (~same).any(1).cpu().numpy()  # on the way to something, and there are other videos
+    mine, theirs = labels(body, truth, speed), labels(robot, robot_truth)
+    judged = (mine != "") & ((mine[:, None] == theirs) & ~same.cpu().numpy()).any(1)  # there is something to be found
     if judged.any():
-        found[f"sub_task_{mark}"] = float((mine == theirs)[judged].mean())
+        found[f"sub_task_{mark}"] = float((mine == theirs[elsewhere])[judged].mean())
     return found
 
 
