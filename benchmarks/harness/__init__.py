@@ -35,7 +35,7 @@ def compare(what: Callable[[], object], reference: Callable[[], object], rounds:
         else:
             above, below = seconds(what), seconds(reference)
         ratios.append(above / below)
-    low, middle, high = statistics.quantiles(ratios, n=4) if rounds > 1 else ratios * 3
+    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive") if rounds > 1 else ratios * 3
     return Ratio(round(middle, 3), (round(low, 3), round(high, 3)), rounds)
 
 
