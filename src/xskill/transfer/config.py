@@ -94,8 +94,8 @@ class AlignerConfig:
     """Width of their feed-forward networks; of a tracker's comparison of scene and moment."""
     neighbours: int = 4
     """Tracker: skills on either side of a plan's moment that it is told apart by."""
-    trust: float = 0.25
-    """Tracker: weight of what is seen now against what was believed; below 1, since one view is much like the last."""
+    trust: float = 1.0
+    """Tracker: weight of what is seen now against what was believed; with less, what was undone is hardly noticed."""
     advance: float = 2.0
     """Tracker: furthest that a robot may move on along the plan at once, as a multiple of its usual pace."""
     step_back: float = 0.01
