@@ -15,7 +15,7 @@ from typing import Any
 import tyro
 from rich.console import Console
 
-from xskill.engine.folder import fingerprint, write_file
+from xskill.engine.folder import fingerprint, json_lines, write_file
 from xskill.engine.run import read_config
 from xskill.errors import RunError
 from xskill.version import __version__
@@ -61,7 +61,10 @@ def report(options: Report) -> None:
         if not (scores / "table.md").is_file():
             raise RunError(f"{scores} has no table.md; name a folder that `xskill eval` wrote")
     configs = {name: read_config(path / "config.json") for name, path in trainings.items()}
-    logs = {name: {phase: _log(path / phase / "log.jsonl") for phase in PHASES} for name, path in trainings.items()}
+    logs = {
+        name: {phase: list(json_lines(path / phase / "log.jsonl")) for phase in PHASES}
+        for name, path in trainings.items()
+    }
     parts = [
         *_head(folder, configs, logs),
         *_scores(options.scores or _scored(folder)),
@@ -80,19 +83,6 @@ def report(options: Report) -> None:
 def _trainings_in(folder: Path) -> dict[str, Path]:
     found = sorted(path.parent for path in folder.glob("*/config.json"))
     return {path.name: path for path in found if not path.name.startswith(".")}
-
-
-def _log(path: Path) -> list[dict[str, Any]]:
-    """What was logged; a line that a kill has torn is passed over."""
-    records = []
-    for line in path.read_bytes().splitlines() if path.is_file() else []:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict) and isinstance(record.get("step"), int):
-            records.append(record)
-    return records
 
 
 def _head(folder: Path, configs: Mapping[str, Any], logs: Mapping[str, Mapping[str, list[Any]]]) -> Iterator[str]:
@@ -118,10 +108,9 @@ def _scored(folder: Path) -> list[Path]:
     """Folders of scores about the models in `folder`, as they are now."""
     found = []
     for table in [*folder.glob("eval/table.json"), *Path("runs/eval").glob("*/table.json")]:
-        models = [Path(str(model.get("path"))) for model in _about(table.parent).get("models", [])]
-        prints = [model.get("fingerprint") for model in _about(table.parent).get("models", [])]
-        ours = [folder.resolve() in path.parents for path in models]
-        if any(ours) and all(p == _fingerprint(m) for m, p, own in zip(models, prints, ours, strict=True) if own):
+        models = {Path(str(one.get("path"))): one.get("fingerprint") for one in _about(table.parent).get("models", [])}
+        ours = {path: scored for path, scored in models.items() if folder.resolve() in path.parents}
+        if ours and all(_fingerprint(path) == scored for path, scored in ours.items()):
             found.append(table.parent)
     return found
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from xskill.data.episodes import Episodes, episodes_from
 from xskill.engine.config import did_you_mean
-from xskill.engine.folder import check_folder, finish_folder, read_manifest, refused
+from xskill.engine.folder import check_folder, finish_folder, json_lines, read_manifest, refused
 from xskill.errors import CheckpointError, DataError
 
 if TYPE_CHECKING:
@@ -140,9 +140,8 @@ def _make(work: Path, path: Path, plan: BankPlan, fill: Filler) -> None:
 
 def _noted(journal: Path) -> dict[int, dict[str, str]]:
     noted = {}
-    for line in journal.read_bytes().splitlines() if journal.exists() else []:
+    for record in json_lines(journal):
         with suppress(ValueError, KeyError, TypeError):
-            record = json.loads(line)
             noted[int(record["episode"])] = record["hashes"]
     return noted
 

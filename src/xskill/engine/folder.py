@@ -6,7 +6,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,17 @@ from xskill.errors import CheckpointError, ConfigError
 
 MANIFEST = "manifest.json"
 ASIDE = ".aside-"  # what a killed process may leave behind; `sweep` removes it
+
+
+def json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a file that has one a line; what a kill has torn is passed over, and no file has none."""
+    for line in path.read_bytes().splitlines() if path.is_file() else []:
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict):
+            yield found
 
 
 def make_folder(path: Path) -> None:

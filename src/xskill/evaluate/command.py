@@ -19,7 +19,7 @@ from xskill.data.config import DataConfig
 from xskill.data.video import write_video
 from xskill.engine.config import CORES, DATA, Device, did_you_mean, first_end, from_json
 from xskill.engine.distributed import chosen
-from xskill.engine.folder import check_folder, fingerprint, make_folder, to_bytes, write_file
+from xskill.engine.folder import check_folder, fingerprint, json_lines, make_folder, to_bytes, write_file
 from xskill.engine.log import Bars
 from xskill.engine.seeds import seed_of
 from xskill.errors import ConfigError, DataError
@@ -180,7 +180,7 @@ class _Bench:
 
     def key(self, method: str) -> str:
         """Names what is scored: another when the suite, the weights or the prompts are."""
-        weights = self._manifest["files"] if METHODS[method][0] else self.data.size
+        weights = fingerprint(self._manifest) if METHODS[method][0] else self.data.size
         named = json.dumps([PROTOCOL, self._suite, self._prompts_key, weights, self._device.type], sort_keys=True)
         return hashlib.sha256(named.encode()).hexdigest()[:8]
 
@@ -244,9 +244,8 @@ def _finished(
 def read_records(path: Path) -> list[Record]:
     """The records in a file; a line that a kill has torn, and one that is empty, is passed over."""
     records = []
-    for line in path.read_bytes().splitlines() if path.exists() else []:
+    for values in json_lines(path):
         try:
-            values: dict[str, Any] = json.loads(line)
             values["asked"], values["completed"] = tuple(values["asked"]), tuple(map(tuple, values["completed"]))
             values["undone"] = tuple(values["undone"]) if values["undone"] else None
             records.append(Record(**values))

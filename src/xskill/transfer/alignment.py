@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from xskill.discover.encoder import as_input
 from xskill.transfer.config import AlignerConfig
 from xskill.transfer.vision import looker
 
@@ -91,7 +92,7 @@ class SkillAligner(nn.Module):
         return F.mse_loss(self._aligned(images, plan).skill.float(), skill)
 
     def _aligned(self, images: Tensor, plan: Tensor) -> Alignment:
-        state = self.state(self.look(_pixels(images))).float()[:, None]
+        state = self.state(self.look(as_input(images))).float()[:, None]
         tokens = torch.cat([plan, state, self.summary.expand(len(plan), 1, -1)], dim=1) + self.positions
         for layer in self.layers[:-1]:
             tokens, _ = layer(tokens)
@@ -148,7 +149,7 @@ class PlanTracker(nn.Module):
 
     def _fit(self, images: Tensor, plan: Tensor) -> Tensor:
         """How well the scene fits each moment of the plan, (B, N), as logits."""
-        scene, moments = self.scene(self.look(_pixels(images))), self.moments(F.normalize(plan, dim=-1).mT)
+        scene, moments = self.scene(self.look(as_input(images))), self.moments(F.normalize(plan, dim=-1).mT)
         fit: Tensor = (scene[:, None] @ moments)[:, 0].float() / moments.shape[1] ** 0.5
         return fit
 
@@ -160,10 +161,6 @@ def aligner_of(
     if config.kind == "transformer":
         return SkillAligner(config, tokens, skill, size)
     return PlanTracker(config, tokens, skill, size, pace)
-
-
-def _pixels(images: Tensor) -> Tensor:
-    return images.permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
 class _Layer(nn.Module):

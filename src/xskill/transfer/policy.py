@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from diffusers import DDIMScheduler, DDPMScheduler, DPMSolverMultistepScheduler
 from torch import Tensor, nn
 
+from xskill.discover.encoder import as_input
 from xskill.errors import DataError
 from xskill.transfer.config import PolicyConfig
 from xskill.transfer.statistics import Range, Scale
@@ -51,7 +52,7 @@ class GoalEncoder(nn.Module):
         self.head = nn.Sequential(nn.Linear(seen, body.skill), nn.LayerNorm(body.skill, elementwise_affine=False))
 
     def forward(self, images: Tensor) -> Tensor:
-        told: Tensor = self.head(self.look(images.permute(0, 3, 1, 2)))
+        told: Tensor = self.head(self.look(images))
         return told
 
 
@@ -75,8 +76,7 @@ class Sight(nn.Module):
         parts = [self.states(observation["state"]).flatten(1)]
         for camera, network in self.cameras.items():
             images = observation[camera]
-            pixels = images.flatten(0, 1).permute(0, 3, 1, 2).to(torch.float32) / 127.5 - 1
-            parts.append(network(pixels).unflatten(0, images.shape[:2]).flatten(1))
+            parts.append(network(as_input(images.flatten(0, 1))).unflatten(0, images.shape[:2]).flatten(1))
         parts.append(torch.zeros_like(skill) if self._blind else skill)
         condition: Tensor = self.squeeze(torch.cat([part.float() for part in parts], dim=-1))
         return condition

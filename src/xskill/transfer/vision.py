@@ -11,7 +11,7 @@ GROUP = 16
 
 
 def looker(kind: Literal["resnet18", "small"], width: int, size: tuple[int, int]) -> tuple[nn.Module, int]:
-    """A network from images (N, 3, H, W), values from -1 to 1, to features (N, F), and F."""
+    """A network from images (N, H, W, 3), values from -1 to 1, to features (N, F), and F."""
     return (ResNet18(), ResNet18.width) if kind == "resnet18" else (SmallCNN(width, size), width)
 
 
@@ -32,7 +32,7 @@ class ResNet18(nn.Module):
         self.blocks = nn.Sequential(*blocks)
 
     def forward(self, images: Tensor) -> Tensor:
-        features: Tensor = self.blocks(self.stem(images))
+        features: Tensor = self.blocks(self.stem(images.permute(0, 3, 1, 2)))
         return features.mean((2, 3))
 
 
@@ -84,5 +84,5 @@ class SmallCNN(nn.Module):
         self.head = nn.Linear(flat, width)
 
     def forward(self, images: Tensor) -> Tensor:
-        features: Tensor = self.head(self.body(images))
+        features: Tensor = self.head(self.body(images.permute(0, 3, 1, 2)))
         return features
