@@ -11,12 +11,15 @@ import numpy as np
 import torch
 
 from harness import arguments, compare, report
+from xskill.compose.agent import Agent, Observation
+from xskill.discover.encoder import SkillModel
 from xskill.presets import PRESETS
+from xskill.transfer.model import Model
 from xskill.transfer.policy import Body
 from xskill.transfer.statistics import Range
 from xskill.transfer.train import TransferModel
 
-JOINTS = 9
+JOINTS, FPS, PACE = 9, 12.5, 3.6
 
 
 def acting(preset: str, device: torch.device) -> Callable[[], None]:
@@ -24,20 +27,20 @@ def acting(preset: str, device: torch.device) -> Callable[[], None]:
     config = PRESETS[preset][1]
     size, tokens = (config.data.size, config.data.size), config.transfer.aligner.tokens or 100
     around = Range((0.0,) * JOINTS, (1.0,) * JOINTS)
-    skill = config.discover.encoder.width
     torch.manual_seed(0)
-    body = Body(("side",), size, around, around, skill)
-    network = TransferModel(config.transfer, body, tokens, 3.6).to(device).eval()
-    window = config.transfer.policy.observe
-    images = torch.randint(256, (1, window, *size, 3), dtype=torch.uint8)
-    state, plan = torch.zeros(1, window, JOINTS), torch.randn(1, tokens, skill, device=device)
-    draws = torch.Generator().manual_seed(0)
+    body = Body(("side",), size, around, around, config.discover.encoder.width)
+    skills = SkillModel(config.discover, size).to(device).eval()
+    network = TransferModel(config.transfer, body, tokens, PACE).to(device).eval()
+    agent = Agent(Model(config.discover, config.transfer, body, tokens, PACE, FPS, skills, network))
+    random = np.random.default_rng(0)
+    agent.prompt(random.integers(256, size=(tokens, *size, 3), dtype=np.uint8))
+    observation: Observation = {
+        "state": np.zeros(JOINTS),
+        "side": random.integers(256, size=(*size, 3), dtype=np.uint8),
+    }
 
-    @torch.no_grad()
     def work() -> None:
-        seen = {"state": state.to(device), "side": images.to(device)}
-        found = network.aligner(seen["side"][:, -1], plan)
-        network.policy.act(seen, found.skill, [draws]).cpu()
+        agent.act(observation)
 
     return work
 

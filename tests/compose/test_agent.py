@@ -1,5 +1,7 @@
 """The agent: a prompt becomes a plan, observations become decisions, alone or together."""
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +11,12 @@ import torch
 import xskill
 from tests.discover.made import SIZE, video
 from tests.discover.made import TINY as DISCOVER
-from xskill.compose.agent import Agent, act_together
+from xskill.compose.agent import Agent, _decided, act_together
+from xskill.compose.reading import Reading
 from xskill.discover.encoder import SkillModel
 from xskill.errors import CheckpointError, DataError
 from xskill.presets import PRESETS
+from xskill.transfer.config import Solver
 from xskill.transfer.model import Model, save_model
 from xskill.transfer.policy import Body
 from xskill.transfer.statistics import Range
@@ -85,6 +89,24 @@ def test_many_agents_decide_as_if_alone(folder: Path) -> None:
         other = act_together([agent])[0]
         assert one.actions == pytest.approx(other.actions, abs=1e-3)
         assert one.progress == pytest.approx(other.progress, abs=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("solver", ["ddim", "ddpm", "dpm-solver"])
+@pytest.mark.parametrize("reading", ["aligner", "clock", "nearest"])
+def test_a_decision_played_back_is_the_one_made_piece_by_piece(solver: Solver, reading: Reading, folder: Path) -> None:
+    loaded = xskill.load(folder, "cuda").model
+    transfer = replace(TRANSFER, policy=replace(TRANSFER.policy, solver=solver))
+    network = TransferModel(transfer, loaded.body, TOKENS, PACE).to("cuda").eval()
+    model = replace(loaded, transfer=transfer, network=network)
+    played, piecewise = (Agent(replace(model), reading=reading) for _ in range(2))
+    piecewise.model.records[reading] = partial(_decided, piecewise.model, reading)
+    for agent in (played, piecewise):
+        agent.prompt(video("person", "b", 20))
+    for moment in range(6):
+        one, other = (agent.act(seen(moment)) for agent in (played, piecewise))
+        assert one.actions == pytest.approx(other.actions, abs=1e-5)
+        assert one.attention == pytest.approx(other.attention, abs=1e-5)
 
 
 def test_what_an_agent_cannot_use_is_one_sentence(folder: Path, tmp_path: Path) -> None:

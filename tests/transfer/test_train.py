@@ -191,7 +191,7 @@ def test_saved_and_loaded_it_acts_bit_equally(tmp_path: Path) -> None:
     acts, aligned = [], []
     for model in (once, twice):
         draws = [torch.Generator().manual_seed(index) for index in range(len(seen["told"]))]
-        acts.append(model.network.policy.act(observation, seen["told"], draws))
+        acts.append(model.network.policy.act(observation, seen["told"], model.network.policy.noise(draws)))
         aligned.append(model.network.aligner(seen["side"][:, -1], seen["plan"]).skill)
     assert torch.equal(*acts)
     assert torch.equal(*aligned)

@@ -4,6 +4,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from xskill.compose.reading import EVERYWHERE, Reading, kept_within, read
 from xskill.discover.encode import Video
 from xskill.engine.config import Device
 from xskill.engine.distributed import chosen
+from xskill.engine.replay import Recorded, Tensors
 from xskill.engine.seeds import generator
 from xskill.errors import DataError
 from xskill.transfer.model import Model, load_model
@@ -99,40 +101,57 @@ def act_together(agents: Sequence[Agent | None]) -> list[Decision | None]:
         raise DataError("an agent needs a prompt before it can act")
     if any(not agent._seen for agent in present):
         raise DataError("an agent needs an observation before it can act")
-    model, reading = present[0].model, present[0].reading
+    model, reading, policy = present[0].model, present[0].reading, present[0].model.transfer.policy
     device = model.skills.prototypes.weight.device
     names = ("state", *model.body.cameras)
-    seen = {name: _stacked([_window(agent, name) for agent in agents]).to(device) for name in names}
-    plans = torch.zeros(len(agents), model.tokens, model.body.skill, device=device)
-    before = model.network.aligner.beginning(len(agents))
-    acted = torch.zeros(len(agents), device=device)
-    for place, agent in enumerate(agents):
-        if agent is not None and agent.plan is not None:
-            plans[place], acted[place] = agent.plan.tokens, agent._acted
-            before[place] = before[place] if agent._believed is None else agent._believed
-    found = read(reading, model, seen[model.body.cameras[0]][:, -1], plans, before, acted)
+    given = {name: _stacked([_window(agent, name) for agent in agents]).to(device) for name in names}
+    nothing, beginning = (
+        torch.zeros(model.tokens, model.body.skill, device=device),
+        model.network.aligner.beginning(1)[0],
+    )
+    given["plan"] = torch.stack([agent.plan.tokens if agent and agent.plan else nothing for agent in agents])
+    given["before"] = torch.stack(
+        [beginning if not agent or agent._believed is None else agent._believed for agent in agents]
+    )
+    given["acted"] = torch.tensor([float(agent._acted) if agent else 0.0 for agent in agents]).to(device)
+    draws = [generator("act", agent._seed, agent._acted) if agent else generator("nobody") for agent in agents]
+    given["noise"] = model.network.policy.noise(draws).to(device)
     stretches = [agent.within if agent else EVERYWHERE for agent in agents]
     if any(stretch != EVERYWHERE for stretch in stretches):
-        found = kept_within(found, plans, stretches)
-    draws = [generator("act", agent._seed, agent._acted) if agent else generator("nobody") for agent in agents]
-    chunks = model.network.policy.act(seen, found.skill.float(), draws)
-    policy = model.transfer.policy
+        given["within"] = torch.tensor(stretches).to(device)
+    decide = model.records.setdefault(reading, Recorded(partial(_decided, model, reading)))
+    decided = decide(given)
     now = policy.observe - 1
-    actions = chunks[:, now : now + policy.execute].float().cpu().numpy()
-    prototypes = model.skills.prototypes(found.skill.float()).argmax(-1).tolist()
-    skills, attention = found.skill.float().cpu().numpy(), found.attention.cpu().numpy()
-    progress, seconds = found.progress.tolist(), time.perf_counter() - began
+    actions = decided["chunk"][:, now : now + policy.execute].cpu().numpy()
+    skills, attention = decided["skill"].cpu().numpy(), decided["attention"].cpu().numpy()
+    prototypes, progress = decided["prototype"].tolist(), decided["progress"].tolist()
+    seconds = time.perf_counter() - began
     decisions: list[Decision | None] = []
     for place, agent in enumerate(agents):
         if agent is None:
             decisions.append(None)
             continue
-        agent._acted, agent._believed = agent._acted + 1, found.attention[place]
+        agent._acted, agent._believed = agent._acted + 1, decided["attention"][place]
         if model.network.goal is not None and agent.plan is not None:  # a goal is no skill: what is shown there
             prototypes[place] = int(agent.plan.prototypes[agent.plan.frames[attention[place].argmax()]])
         parts = actions[place], skills[place], prototypes[place], attention[place], progress[place]
         decisions.append(Decision(*parts, seconds))
     return decisions
+
+
+def _decided(model: Model, reading: Reading, given: Tensors) -> Tensors:
+    """What agents with these observations, plans, beliefs and noise do."""
+    found = read(reading, model, given[model.body.cameras[0]][:, -1], given["plan"], given["before"], given["acted"])
+    if "within" in given:
+        found = kept_within(found, given["plan"], given["within"])
+    skill = found.skill.float()
+    return {
+        "chunk": model.network.policy.act(given, skill, given["noise"]).float(),
+        "skill": skill,
+        "prototype": model.skills.prototypes(skill).argmax(-1),
+        "attention": found.attention,
+        "progress": found.progress,
+    }
 
 
 def load(folder: Path | str, device: Device = "auto", *, seed: int | str = 0) -> Agent:

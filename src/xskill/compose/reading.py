@@ -5,7 +5,6 @@ plan nearest to what the skill encoder makes of the scene, the image repeated to
 policy that is told goals can only be read for in these two ways: no aligner has learned what it takes for skills.
 """
 
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -51,9 +50,9 @@ def _skill_of(model: Model, scenes: Tensor) -> Tensor:
     return model.skills.encoder.skills(features[:, None].expand(-1, model.discover.clip_length, -1))
 
 
-def kept_within(found: Alignment, plans: Tensor, stretches: Sequence[tuple[float, float]]) -> Alignment:
-    """What was found, kept to a stretch of each plan (from and to, 0 to 1): for who is told how far they have come."""
-    low, high = torch.tensor(stretches, device=plans.device).T[:, :, None]
+def kept_within(found: Alignment, plans: Tensor, stretches: Tensor) -> Alignment:
+    """What was found, kept to a stretch of each plan, (B, 2) from and to: for who is told how far they have come."""
+    low, high = stretches.T[:, :, None]
     places = torch.linspace(0, 1, plans.shape[1], device=plans.device)
     apart = 0.5 / max(1, plans.shape[1] - 1)  # so that the shortest stretch has a skill
     inside = (places >= low - apart) & (places <= high + apart)

@@ -47,3 +47,24 @@ class Replay:
             output = self._work(batch)
         here.wait_stream(self._stream)
         return output
+
+
+class Recorded:
+    """A pure function of tensors that, on a GPU, is recorded for every shape of input it meets; elsewhere just called.
+
+    Every result comes from a record, the first one too: whether it was played back before makes no difference.
+    """
+
+    def __init__(self, work: Callable[[Tensors], Tensors]) -> None:
+        self._work = work
+        self._records: dict[tuple[tuple[str, torch.Size], ...], Replay] = {}
+
+    def __call__(self, batch: Tensors) -> Tensors:
+        if not all(tensor.is_cuda for tensor in batch.values()):
+            return self._work(batch)
+        shapes = tuple((name, tensor.shape) for name, tensor in batch.items())
+        if shapes not in self._records:
+            self._records[shapes] = Replay(self._work)
+            for _ in range(WARM):
+                self._records[shapes](batch)
+        return {name: tensor.clone() for name, tensor in self._records[shapes](batch).items()}

@@ -10,6 +10,7 @@ manifest.json         sha256 of every file, what it was trained on, versions
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from xskill.discover.config import DiscoverConfig
 from xskill.discover.encoder import SkillModel
 from xskill.engine.config import from_json, to_json
 from xskill.engine.folder import check_folder, to_bytes, write_folder
+from xskill.engine.replay import Recorded
 from xskill.errors import CheckpointError, ConfigError, DataError
 from xskill.transfer.config import TransferConfig
 from xskill.transfer.policy import Body
@@ -47,6 +49,11 @@ class Model:
     """Frames a second of the robot's videos."""
     skills: SkillModel
     network: TransferModel
+
+    @cached_property
+    def records(self) -> dict[str, Recorded]:
+        """What this model does again and again, by name, as a GPU plays it back."""
+        return {}
 
     @property
     def ahead(self) -> int:

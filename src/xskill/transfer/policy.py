@@ -39,8 +39,11 @@ class SkillPolicy(Protocol):
     def loss(self, observation: Observation, skill: Tensor, actions: Tensor, kept: Tensor) -> Tensor:
         """The mean loss over a batch: skills (B, D), actions (B, T, A), which of those count (B, T)."""
 
-    def act(self, observation: Observation, skill: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-        """Chunks of actions (B, T, A) in the robot's units; what is random in each is drawn from its own generator."""
+    def noise(self, generators: Sequence[torch.Generator]) -> Tensor:
+        """All that is random in the chunks of B robots, each drawn from its own generator: (B, ...)."""
+
+    def act(self, observation: Observation, skill: Tensor, noise: Tensor) -> Tensor:
+        """Chunks of actions (B, T, A) in the robot's units."""
 
 
 class GoalEncoder(nn.Module):
@@ -105,16 +108,22 @@ class DiffusionPolicy(nn.Module):
         right = noise if self._config.guess == "noise" else wanted
         return _kept_mean(F.mse_loss(guessed.float(), right, reduction="none"), kept)
 
+    def noise(self, generators: Sequence[torch.Generator]) -> Tensor:
+        draws = self._config.solver_steps if self._config.solver == "ddpm" else 1
+        return torch.stack(
+            [torch.stack([torch.randn(self._shape, generator=one) for _ in range(draws)]) for one in generators]
+        )
+
     @torch.no_grad()
-    def act(self, observation: Observation, skill: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-        condition = self.sight(observation, skill)
-        scheduler = self._solver()
-        chunk = torch.stack([torch.randn(self._shape, generator=one) for one in generators]).to(skill.device)
-        for step in scheduler.timesteps:
-            level = step.to(skill.device).expand(len(chunk))
-            chunk = scheduler.step(
-                self.unet(chunk, level, condition), step, chunk, generator=list(generators), return_dict=False
-            )[0]
+    def act(self, observation: Observation, skill: Tensor, noise: Tensor) -> Tensor:
+        condition, solver, chunk = self.sight(observation, skill), self._solver(), noise[:, 0]
+        for index, step in enumerate(solver.timesteps.tolist()):
+            level = torch.full((len(chunk),), step, device=chunk.device)
+            guess = self.unet(chunk, level, condition)
+            if isinstance(solver, DDPMScheduler):
+                chunk = _ancestor(solver, guess, step, chunk, noise[:, (index + 1) % noise.shape[1]])
+            else:
+                chunk = solver.step(guess, step, chunk, return_dict=False)[0]
         return self.actions.back(chunk)
 
     def _solver(self) -> Any:
@@ -148,8 +157,11 @@ class CloningPolicy(nn.Module):
         wanted = self.actions(actions)
         return _kept_mean(F.mse_loss(guessed.float(), wanted, reduction="none"), kept)
 
+    def noise(self, generators: Sequence[torch.Generator]) -> Tensor:
+        return torch.zeros(len(generators), 0)
+
     @torch.no_grad()
-    def act(self, observation: Observation, skill: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+    def act(self, observation: Observation, skill: Tensor, noise: Tensor) -> Tensor:
         return self.actions.back(self.head(self.sight(observation, skill)))
 
 
@@ -164,3 +176,15 @@ def _kept_mean(errors: Tensor, kept: Tensor) -> Tensor:
     """The mean of errors (B, T, A) over the steps kept (B, T)."""
     weights = kept.to(errors.dtype)[:, :, None].expand_as(errors)
     return (errors * weights).sum() / weights.sum().clamp(min=1)
+
+
+def _ancestor(solver: DDPMScheduler, guess: Tensor, level: int, chunk: Tensor, noise: Tensor) -> Tensor:
+    """One step of DDPM as diffusers does it, but with noise drawn beforehand; none is added in the last one."""
+    below = int(solver.previous_timestep(level))
+    signal = float(solver.alphas_cumprod[level])
+    cleaner = float(solver.alphas_cumprod[below]) if below >= 0 else 1.0
+    if solver.config.prediction_type == "epsilon":
+        guess = (chunk - math.sqrt(1 - signal) * guess) / math.sqrt(signal)
+    kept, added = signal / cleaner, 1 - signal / cleaner
+    mean = (math.sqrt(cleaner) * added * guess.clamp(-1, 1) + math.sqrt(kept) * (1 - cleaner) * chunk) / (1 - signal)
+    return mean + math.sqrt((1 - cleaner) / (1 - signal) * added) * noise

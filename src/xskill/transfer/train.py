@@ -181,8 +181,8 @@ class TransferPhase:
         seen = self._looked_up(batch, noisy=False)
         policy_loss, aligner_loss = module(seen, self.cameras)
         found = module.aligner(seen[self.cameras[0]][:, -1], seen["plan"])
-        draws = [generator("transfer", "act", index) for index in range(MOMENTS)]
-        chunk = module.policy.act({k: seen[k] for k in ("state", *self.cameras)}, module.told(seen), draws)
+        noise = module.policy.noise([generator("transfer", "act", index) for index in range(MOMENTS)]).to(device)
+        chunk = module.policy.act({k: seen[k] for k in ("state", *self.cameras)}, module.told(seen), noise)
         now = self._config.policy.observe - 1
         executed = slice(now, now + self._config.policy.execute)
         width = torch.tensor(self.body.actions.half, device=device)
