@@ -25,6 +25,10 @@ class DataError(XSkillError):
     """Demonstrations, frames or assets that are missing, damaged or not what they should be."""
 
 
+class VideoError(DataError):
+    """A video that is missing, damaged, too large, or no video."""
+
+
 class Interrupted(XSkillError):
     """The user asked to stop; what was reached is on disk."""
 

@@ -73,7 +73,7 @@ def test_many_frames_are_thinned_out_and_too_many_refused(tmp_path: Path, monkey
     assert rate == pytest.approx(2.5, rel=0.05)
     assert places(frames)[-1] - places(frames)[0] > 0.6
     monkeypatch.setattr(video, "LONGEST", 5)
-    with pytest.raises(DataError, match="a prompt shows one task: cut it"):
+    with pytest.raises(DataError, match="a video shows one task: cut it"):
         read_video(tmp_path / "a.mp4", SIZE)
 
 

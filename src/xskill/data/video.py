@@ -2,14 +2,18 @@
 
 import importlib.util
 import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from xskill.errors import DataError
+from xskill.errors import DataError, VideoError
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -18,6 +22,70 @@ LONGEST = 600
 """Seconds of the longest video that is read as a whole: it shows one task."""
 MOST = 1500
 """At most twice as many of its frames are kept; of longer ones every second is left out."""
+LARGEST = 8192
+"""Pixels along a side that a frame may have."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What a video says of itself before a frame is decoded."""
+
+    height: int
+    width: int
+    rate: float
+    seconds: float
+    """0 where it does not say."""
+    frames: float
+    """How many it promises; infinity where it does not say."""
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[Any, Any, About]]:
+    """A video's container, its picture stream, and what it says of itself. Raises `VideoError`, also for the body."""
+    if importlib.util.find_spec("av") is None:
+        raise DataError("reading videos needs PyAV: pip install av")
+    import av
+
+    if not path.is_file():
+        raise VideoError(f"there is no video {path}")
+    try:
+        with av.open(str(path)) as container:
+            if not container.streams.video:
+                kinds = ", ".join(stream.type for stream in container.streams) or "nothing"
+                raise VideoError(f"{path} has no picture, only {kinds}")
+            stream = container.streams.video[0]
+            height, width = stream.codec_context.height, stream.codec_context.width
+            if not (0 < height <= LARGEST and 0 < width <= LARGEST):
+                raise VideoError(f"{path} says its frames are {width} x {height}; at most {LARGEST} a side are read")
+            stream.thread_type = "AUTO"
+            rate, seconds = float(stream.average_rate or 25), (container.duration or 0) / 1e6
+            promised = min(stream.frames or math.inf, seconds * rate or math.inf)  # what was cut away is not shown
+            yield container, stream, About(height, width, rate, seconds, promised)
+    except (av.error.FFmpegError, OSError, ValueError, MemoryError) as error:
+        raise VideoError(f"{path} is no video that can be read: {error}") from None
+
+
+def pictures(path: Path, size: tuple[int, int]) -> Iterator[tuple[float, Pixels]]:
+    """Every frame of a video, upright and of this `size` whatever its shape, with its time in seconds.
+
+    Raises `VideoError` for what is no video, is too long, or, at its end, when frames are missing.
+    """
+    first: float | None = None
+    count = 0
+    with opened(path) as (container, stream, about):
+        if about.seconds > LONGEST:
+            raise _too_long(path)
+        for frame in container.decode(stream):
+            time = float(frame.time) if frame.time is not None else count / about.rate
+            first = time if first is None else first
+            count += 1
+            if time - first > LONGEST:
+                raise _too_long(path)
+            yield time, _upright(frame, size)
+    if not count:
+        raise VideoError(f"{path} is damaged: not one of its frames can be read")
+    if math.isfinite(about.frames) and count < 0.9 * about.frames - 1:
+        raise VideoError(f"{path} is damaged: only {count} of its {about.frames:.0f} frames can be read")
 
 
 def read_video(path: Path, size: tuple[int, int]) -> tuple[Pixels, float]:
@@ -25,99 +93,116 @@ def read_video(path: Path, size: tuple[int, int]) -> tuple[Pixels, float]:
 
     Raises `DataError` for what is no video, is damaged, or is too long.
     """
-    if importlib.util.find_spec("av") is None:
-        raise DataError("reading videos needs PyAV: pip install av")
-    import av
-
-    if not path.is_file():
-        raise DataError(f"there is no video {path}")
-    try:
-        with av.open(str(path)) as container:
-            if not container.streams.video:
-                raise DataError(
-                    f"{path} has no picture, only {', '.join(s.type for s in container.streams) or 'nothing'}"
-                )
-            stream = container.streams.video[0]
-            rate, lasting = float(stream.average_rate or 25), (container.duration or 0) / 1e6
-            if lasting > LONGEST:
-                raise _too_long(path)
-            frames, times, decoded = _decoded(path, container, stream, rate, size)
-            expected = min(stream.frames or math.inf, lasting * rate or math.inf)  # what was cut away is not shown
-    except (av.error.FFmpegError, OSError, ValueError) as error:
-        raise DataError(f"{path} is no video that can be read: {error}") from None
-    if not frames:
-        raise DataError(f"{path} is damaged: not one of its frames can be read")
-    if math.isfinite(expected) and decoded < 0.9 * expected - 1:
-        raise DataError(f"{path} is damaged: only {decoded} of its {expected:.0f} frames can be read")
+    frames: list[Pixels] = []
+    times: list[float] = []
+    stride = 1
+    for index, (time, frame) in enumerate(pictures(path, size)):
+        if index % stride:
+            continue
+        frames.append(frame)
+        times.append(time)
+        if len(frames) >= 2 * MOST:
+            frames, times, stride = frames[::2], times[::2], 2 * stride
     lasting = times[-1] - times[0]
     if len(frames) == 1 or lasting <= 0:
-        return np.stack(frames[:1]), rate
+        with opened(path) as (_, _, about):
+            return np.stack(frames[:1]), about.rate
     rate = (len(frames) - 1) / lasting
     # Phones record at uneven intervals; everything after this counts frames.
     nearest = np.searchsorted((np.array(times[1:]) + times[:-1]) / 2, times[0] + np.arange(len(frames)) / rate)
     return np.stack([frames[index] for index in nearest]), rate
 
 
-def _decoded(
-    path: Path, container: Any, stream: Any, rate: float, size: tuple[int, int]
-) -> tuple[list[Pixels], list[float], int]:
-    """Frames, their times in seconds, and how many were decoded; of many, every second is kept, every fourth, ..."""
-    stream.thread_type = "AUTO"
-    frames: list[Pixels] = []
-    times: list[float] = []
+def even(timed: Iterable[tuple[float, Pixels]], fps: float) -> Iterator[Pixels]:
+    """Frames at a steady rate: for every moment the frame whose time is nearest, from the first to the last."""
+    rest = iter(timed)
+    shown = next(rest, None)
+    if shown is None:
+        return
+    (time, frame), start, moment = shown, shown[0], 0
+    for later, following in rest:
+        while start + moment / fps <= (time + later) / 2:
+            yield frame
+            moment += 1
+        time, frame = later, following
+    while start + moment / fps <= time + 1e-9:
+        yield frame
+        moment += 1
+
+
+def stretch(path: Path, start: float, count: int, fps: float, size: tuple[int, int]) -> Iterator[Pixels]:
+    """`count` frames of a longer video, the first at `start` seconds, each at its time. Raises `VideoError`."""
+    late = 0.5 / fps
+    with opened(path) as (container, stream, _):
+        container.seek(max(0, int((start - late) / stream.time_base)), stream=stream)
+        found = 0
+        for frame in container.decode(stream):
+            time = float(frame.time) if frame.time is not None else math.nan
+            if not time >= start + found / fps - late:
+                continue
+            if time > start + found / fps + late:
+                break
+            yield _upright(frame, size)
+            found += 1
+            if found == count:
+                return
+    raise VideoError(f"{path} is damaged or too short: it has {found} of the {count} frames from {start:.2f} s on")
+
+
+def _upright(frame: Any, size: tuple[int, int]) -> Pixels:
     height, width = size
-    stride, decoded = 1, 0
-    for frame in container.decode(stream):
-        time = float(frame.time) if frame.time is not None else decoded / rate
-        decoded += 1
-        if time - (times[0] if times else time) > LONGEST:
-            raise _too_long(path)
-        if (decoded - 1) % stride:
-            continue
-        turns = round(getattr(frame, "rotation", 0) / 90) % 4
-        rows, columns = (width, height) if turns % 2 else (height, width)
-        pixels = frame.reformat(columns, rows, "rgb24", interpolation="AREA").to_ndarray()
-        frames.append(np.ascontiguousarray(np.rot90(pixels, turns)))
-        times.append(time)
-        if len(frames) >= 2 * MOST:
-            frames, times, stride = frames[::2], times[::2], 2 * stride
-    return frames, times, decoded
+    turns = round(getattr(frame, "rotation", 0) / 90) % 4
+    rows, columns = (width, height) if turns % 2 else (height, width)
+    pixels = frame.reformat(columns, rows, "rgb24", interpolation="AREA").to_ndarray()
+    return np.ascontiguousarray(np.rot90(pixels, turns))
 
 
-def _too_long(path: Path) -> DataError:
-    return DataError(f"{path} lasts more than {LONGEST // 60} minutes; a prompt shows one task: cut it")
+def _too_long(path: Path) -> VideoError:
+    return VideoError(f"{path} lasts more than {LONGEST // 60} minutes; a video shows one task: cut it")
 
 
-def write_video(path: Path, frames: Pixels, fps: float) -> None:
-    """Write frames (T, H, W, 3) as an mp4 (h264 with PyAV). Raises `DataError` when neither library is there."""
+def write_video(path: Path, frames: Iterable[Pixels], fps: float) -> None:
+    """Write frames (H, W, 3) as an mp4 (h264 with PyAV). Raises `DataError` when neither library is there."""
     if importlib.util.find_spec("av") is not None:
-        _with_pyav(path, frames, fps)
+        encode_video(path, frames, fps)
     elif importlib.util.find_spec("cv2") is not None:
         _with_opencv(path, frames, fps)
     else:
         raise DataError("writing videos needs PyAV or OpenCV: pip install av")
 
 
-def _with_pyav(path: Path, frames: Pixels, fps: float) -> None:
+def encode_video(path: Path, frames: Iterable[Pixels], fps: float, codec: str = "libx264", **options: str) -> int:
+    """Write frames with PyAV as they come; how many there were. Odd sides are filled up, since h264 wants even ones."""
     import av
 
-    height, width = frames.shape[1:3]
-    even = np.pad(frames, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), mode="edge")  # h264 wants even sizes
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=Fraction(fps).limit_denominator(1000), options={"crf": "18"})
-        stream.height, stream.width, stream.pix_fmt = even.shape[1], even.shape[2], "yuv420p"
-        for frame in even:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")))
+    iterator = iter(frames)
+    first = next(iterator, None)
+    if first is None:
+        raise VideoError(f"there are no frames to write to {path}")
+    count, (height, width) = 0, first.shape[:2]
+    odd = ((0, height % 2), (0, width % 2), (0, 0))
+    with av.open(str(path), "w", format="mp4") as container:
+        stream: Any = container.add_stream(codec, rate=Fraction(fps).limit_denominator(1000))
+        stream.options = {"crf": "18"} | options
+        stream.height, stream.width, stream.pix_fmt = height + height % 2, width + width % 2, "yuv420p"
+        for frame in chain([first], iterator):
+            padded = np.ascontiguousarray(np.pad(frame, odd, mode="edge") if height % 2 or width % 2 else frame)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(padded, format="rgb24")))
+            count += 1
         container.mux(stream.encode())
+    return count
 
 
-def _with_opencv(path: Path, frames: Pixels, fps: float) -> None:
+def _with_opencv(path: Path, frames: Iterable[Pixels], fps: float) -> None:
     import cv2
 
-    height, width = frames.shape[1:3]
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"mp4v"), fps, (width, height))
-    if not writer.isOpened():
-        raise DataError(f"OpenCV could not write {path}")
+    writer = None
     for frame in frames:
+        if writer is None:
+            height, width = frame.shape[:2]
+            writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"mp4v"), fps, (width, height))
+            if not writer.isOpened():
+                raise DataError(f"OpenCV could not write {path}")
         writer.write(frame[..., ::-1])
-    writer.release()
+    if writer is not None:
+        writer.release()

@@ -74,11 +74,11 @@ def finish_folder(made: Path, path: Path, about: Mapping[str, Any]) -> None:
     try:
         hashes = {}
         (made / MANIFEST).unlink(missing_ok=True)  # of a finish that was killed
-        for file in sorted(made.iterdir()):
+        for file in sorted(path for path in made.rglob("*") if path.is_file()):
             with file.open("rb") as stream:
                 os.fsync(stream.fileno())
                 digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            hashes[file.name] = {"sha256": digest, "bytes": file.stat().st_size}
+            hashes[file.relative_to(made).as_posix()] = {"sha256": digest, "bytes": file.stat().st_size}
         _finish(made, path, dict(about) | {"files": hashes})
     except OSError as error:
         raise refused(path, error) from error

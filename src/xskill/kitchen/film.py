@@ -2,10 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 import mujoco
@@ -17,13 +14,13 @@ from xskill.data.frames import BankPlan, FrameBank, Making, make_bank
 from xskill.engine.config import did_you_mean, require
 from xskill.engine.folder import to_bytes, write_file
 from xskill.engine.seeds import seed_of
+from xskill.engine.workers import spread
 from xskill.errors import ConfigError, DataError
 from xskill.kitchen.animate import animate
 from xskill.kitchen.demos import Demonstration
 from xskill.kitchen.render import Renderer, RenderOptions
 from xskill.kitchen.scene import BODIES, UNSEEN, Scene
 from xskill.kitchen.tasks import completions
-from xskill.kitchen.workers import settle
 
 Floats = npt.NDArray[np.float64]
 
@@ -144,21 +141,8 @@ def _rendered(film: Film, making: Making, todo: Sequence[int], stage: "Stage", w
         for episode in todo:
             yield stage.shoot(making, film.body, episode, *film.episode(episode))
         return
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _open_worker, (stage.options,))
-    try:
-        jobs = [pool.submit(_shoot, making, film.body, episode, *film.episode(episode)) for episode in todo]
-        for job in as_completed(jobs):
-            yield job.result()
-    except BrokenProcessPool:
-        raise DataError(
-            "a process that renders has died (out of memory?); start again to go on, with fewer --workers"
-        ) from None
-    except BaseException:  # an unfinished episode costs nothing, a worker that is waited for may not come
-        for process in list(pool._processes.values()):
-            process.kill()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
+    jobs = [(making, film.body, episode, *film.episode(episode)) for episode in todo]
+    yield from spread(_shoot, jobs, workers, _open_worker, (stage.options,))
 
 
 class Stage:
@@ -213,7 +197,6 @@ _stage: Stage
 
 def _open_worker(options: RenderOptions) -> None:
     global _stage
-    settle()
     _stage = Stage(options)
 
 

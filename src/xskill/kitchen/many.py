@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from xskill.engine.config import require
+from xskill.engine.workers import settle
 from xskill.errors import DataError, XSkillError
 from xskill.kitchen.env import KitchenEnv, Observation
-from xskill.kitchen.workers import settle
 
 _SPAWN = get_context("spawn")
 

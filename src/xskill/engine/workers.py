@@ -1,0 +1,62 @@
+"""Processes that work beside the one that gives the orders: they simulate, render, decode."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait
+from typing import Any, TypeVar
+
+from xskill.errors import DataError
+
+Result = TypeVar("Result")
+
+
+def spread(
+    work: Callable[..., Result],
+    jobs: Sequence[tuple[Any, ...]],
+    workers: int,
+    opening: Callable[..., None] | None = None,
+    told: tuple[Any, ...] = (),
+) -> Iterator[Result]:
+    """`work(*job)` for every job, in other processes, as they are done; each begins with `opening(*told)`.
+
+    What a job raises ends the others. Raises `DataError` when a process dies.
+    """
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _open, (opening, told))
+    try:
+        for job in as_completed([pool.submit(work, *job) for job in jobs]):
+            yield job.result()
+    except BrokenProcessPool:
+        raise DataError(
+            "a process at work has died (out of memory?); start again to go on, with fewer --workers"
+        ) from None
+    except BaseException:  # an unfinished job costs nothing, a worker that is waited for may not come
+        for process in list(pool._processes.values()):
+            process.kill()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def settle() -> None:
+    """Called first in such a process: end with the parent however it ends, leave Ctrl-C to it, use one core."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ["LP_NUM_THREADS"] = "0"  # a process a core; threads of the software renderer would only fight over it
+
+
+def _open(opening: Callable[..., None] | None, told: tuple[Any, ...]) -> None:
+    settle()
+    if opening is not None:
+        opening(*told)
+
+
+def _end_with(sentinel: int) -> None:
+    wait([sentinel])
+    os.kill(os.getpid(), signal.SIGKILL)
