@@ -118,7 +118,7 @@ class _Pack:
     ) -> None:
         number, task = len(self.episodes), self._tasks.setdefault(recording.task, len(self._tasks))
         steps = np.arange(length)
-        counted = {
+        counted: dict[str, np.ndarray] = {
             "timestamp": (steps / self.source.fps).astype(np.float32),
             "frame_index": steps,
             "episode_index": np.full(length, number),

@@ -80,4 +80,5 @@ def resized(frames: Iterable[Any], size: tuple[int, int]) -> Iterator[Pixels]:
             yield picture
         else:
             whole = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
-            yield whole.reformat(size[1], size[0], "rgb24", interpolation="AREA").to_ndarray()
+            pixels: Any = whole.reformat(size[1], size[0], "rgb24", interpolation="AREA").to_ndarray()
+            yield pixels

@@ -1,4 +1,4 @@
-"""A folder of videos, or of picture sequences (a folder each, as in the paper's data): what people have on their disks."""
+"""A folder of videos, or of picture sequences (a folder each, as in the paper's data): what is on people's disks."""
 
 import re
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from xskill.data.sources import Choice
 from xskill.data.video import About, even, opened, pictures
 from xskill.errors import DataError, VideoError
 
-VIDEOS = frozenset(".mp4 .mov .webm .mkv .avi .m4v .mpg .mpeg .wmv .3gp .ts".split())
-PICTURES = frozenset(".png .jpg .jpeg .bmp .webp .tif .tiff".split())
+VIDEOS = frozenset([".mp4", ".mov", ".webm", ".mkv", ".avi", ".m4v", ".mpg", ".mpeg", ".wmv", ".3gp", ".ts"])
+PICTURES = frozenset([".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff"])
 SEQUENCE_FPS = 10.0
 """Frames a second of picture sequences, which do not say."""
 CAMERA = "side"
