@@ -84,16 +84,35 @@ class Info:
     """As one JSON object."""
 
 
-def data(args: Sequence[str]) -> None:
-    if args[:2] != ["make", "kitchen"]:
-        wanted = " ".join(args[:2])
-        if wanted in ("", "-h", "--help", "make", "make -h", "make --help"):
-            print("usage: xskill data make kitchen [OPTIONS]\n\n`xskill data make kitchen --help` explains it.")
-            return
-        raise ConfigError(f"there is no 'xskill data {wanted}'{did_you_mean(wanted, ['make kitchen'])}")
-    from xskill.kitchen.make import MakeKitchen, make
+_DATA = {
+    "make kitchen": "render recorded demonstrations of the kitchen",
+    "import": "make a dataset of videos, or of what other libraries wrote",
+    "show": "what a dataset holds, and a sheet of its frames",
+    "check": "whether a dataset is fit to be learned from, and why not",
+}
 
-    make(tyro.cli(MakeKitchen, prog="xskill data make kitchen", args=args[2:], config=_TYRO))
+
+def data(args: Sequence[str]) -> None:
+    if args[:1] == ["make"] and args[1:2] in ([], ["-h"], ["--help"]):
+        args = []
+    verb = _first([" ".join(args[:2]), *args[2:]] if args[:1] == ["make"] else args, "data VERB", _DATA)
+    if verb is None:
+        return
+    if verb == "make kitchen":
+        from xskill.kitchen.make import MakeKitchen, make
+
+        return make(tyro.cli(MakeKitchen, prog="xskill data make kitchen", args=args[2:], config=_TYRO))
+    from xskill.data import command
+
+    if verb == "import":
+        kind = _first(args[1:], "data import SOURCE", command.SOURCES)
+        if kind is not None:
+            prog = f"xskill data import {kind}"
+            command.import_(kind, tyro.cli(command.Import, prog=prog, args=args[2:], config=_TYRO))
+    elif verb == "show":
+        command.show(tyro.cli(command.Show, prog="xskill data show", args=args[1:], config=_TYRO))
+    else:
+        command.check(tyro.cli(command.Check, prog="xskill data check", args=args[1:], config=_TYRO))
 
 
 def evaluate(args: Sequence[str]) -> None:
@@ -125,8 +144,10 @@ def sweep(args: Sequence[str]) -> None:
 
 
 def _first(args: Sequence[str], usage: str, known: Mapping[str, str]) -> str | None:
-    """The word that must come first; None when help was asked for, and given."""
-    command, what = usage.split()[:2]
+    """The word that must come first; None when help was asked for, and given. `usage` has it in capitals."""
+    words = usage.split()
+    place = next(index for index, word in enumerate(words) if word.isupper())
+    command, what = " ".join(words[:place]), words[place]
     if not args or args[0] in ("-h", "--help"):
         width = max(map(len, known))
         lines = "\n".join(f"  {name:{width}}  {about}" for name, about in known.items())

@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from accelerate import PartialState
 from rich.console import Console
 
 from xskill.data.frames import FrameStore
+from xskill.data.split import TrainingData
 from xskill.discover.encoder import SkillModel
 from xskill.discover.look import look, told
 from xskill.discover.train import DiscoverPhase, Footage
@@ -27,9 +28,6 @@ from xskill.transfer.label import labelled
 from xskill.transfer.model import Model, save_model
 from xskill.transfer.train import TransferPhase
 from xskill.version import __version__
-
-if TYPE_CHECKING:
-    from xskill.kitchen.dataset import KitchenData
 
 
 @dataclass(frozen=True)
@@ -66,10 +64,10 @@ def run(preset: str, config: Config, where: Where, *, only_discover: bool = Fals
         training = Training(opened, config, where, place, console, stop)
         try:
             with stop.not_yet():
-                kitchen = training.data()
-            skills = training.discover(kitchen)
+                data = training.data()
+            skills = training.discover(data)
             if not only_discover:
-                training.transfer(kitchen, *skills)
+                training.transfer(data, *skills)
         except Interrupted as reached:
             raise Interrupted(f"{reached}; go on with: {where.again}") from None
         except KeyboardInterrupt:
@@ -105,28 +103,30 @@ class Training:
     console: Console
     stop: StopOnSignal
 
-    def data(self) -> "KitchenData":
+    def data(self) -> TrainingData:
         """The banks to learn from, made if need be; other processes wait while the first one makes them."""
-        from xskill.kitchen.dataset import prepare
-
+        if self.config.data.recorded:
+            from xskill.data.decode import prepare
+        else:
+            from xskill.kitchen.dataset import prepare
         with Bars(self.console) as bars:
-            kitchen = prepare(
+            data = prepare(
                 self.config.data, self.where.data, workers=self.where.workers, say=self._warn, progress=bars.advance
             )
-        for bank in kitchen.banks:
+        for bank in data.banks:
             episodes = bank.episodes
             self.console.print(f"{episodes.embodiment}: {len(episodes.names)} videos, {episodes.frames} frames")
-        return kitchen
+        return data
 
-    def discover(self, kitchen: "KitchenData") -> tuple[SkillModel, FrameStore]:
+    def discover(self, data: TrainingData) -> tuple[SkillModel, FrameStore]:
         """Phase 1: the skill model, and the robot's frames where they are needed next."""
-        config, split = self.config.discover, kitchen.split
-        footage = [Footage(b, split.of(b, split.train), split.of(b, split.held_out)) for b in kitchen.banks]
-        inputs = {bank.episodes.embodiment: bank.path.name for bank in kitchen.banks} | {"split": split.key}
+        config, split = self.config.discover, data.split
+        footage = [Footage(b, split.of(b, split.train), split.of(b, split.held_out)) for b in data.banks]
+        inputs = {bank.episodes.embodiment: bank.path.name for bank in data.banks} | {"split": split.key}
         phase = DiscoverPhase(config, footage, self.config.seed, self.place.device, self._warn)
 
         def loaded(checkpoint: Path) -> SkillModel:
-            model = SkillModel(config, kitchen.banks[0].size)
+            model = SkillModel(config, data.banks[0].size)
             load_pretrained(checkpoint, model)
             return model.to(self.place.device).eval()
 
@@ -142,9 +142,9 @@ class Training:
             self.console.print(f"more in {folder}: measures.json, embedding.png, prototypes.png")
         return loaded(self.run.folder / result["checkpoint"]), phase.frames[0]
 
-    def transfer(self, kitchen: "KitchenData", skills: SkillModel, frames: FrameStore) -> None:
+    def transfer(self, data: TrainingData, skills: SkillModel, frames: FrameStore) -> None:
         """Phase 2, from the robot's episodes; and the model folder, with all that was learned."""
-        config, split, robot = self.config.transfer, kitchen.split, kitchen.banks[0]
+        config, split, robot = self.config.transfer, data.split, data.banks[0]
         labels, key = labelled(skills, robot, frames, self.config.discover, self.run.folder / TransferPhase.name)
         train, held_out = split.of(robot, split.train), split.of(robot, split.held_out)
         device, first = self.place.device, robot.cameras[0]
@@ -156,7 +156,7 @@ class Training:
             load_pretrained(best, phase.network)
             sizes = phase.tokens, phase.pace, robot.episodes.fps
             model = Model(self.config.discover, config, phase.body, *sizes, skills, phase.network.eval())
-            made_from = {"banks": [bank.path.name for bank in kitchen.banks], "data": to_json(self.config.data)}
+            made_from = {"banks": [bank.path.name for bank in data.banks], "data": to_json(self.config.data)}
             save_model(model, folder, {"xskill": __version__, "seed": self.config.seed, **made_from})
             return {"parameters": sum(p.numel() for part in (skills, phase.network) for p in part.parameters())}
 

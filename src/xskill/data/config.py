@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from xskill.engine.config import require
@@ -11,18 +12,20 @@ from xskill.engine.config import require
 class DataConfig:
     """Whose videos are learned from, and which of them are kept aside.
 
-    So far they are of the simulated kitchen, rendered from recorded demonstrations when first needed.
+    They are of the simulated kitchen, rendered from recorded demonstrations when first needed; or datasets of a real
+    robot and of real demonstrators: folders, named instead of bodies.
     """
 
     demos: str = ""
     """Recorded demonstrations: a folder of .mjl files, one such file, their zip, a packed .npz, minari:ID, or puppets:N
     for N made-up ones."""
     robot: str = "franka"
-    """The body that acts."""
+    """The body that acts: franka, or the folder of its dataset."""
     demonstrators: tuple[str, ...] = ("sphere",)
-    """The bodies that are only watched: sphere, red-sphere, hand, hands."""
+    """The bodies that are only watched: sphere, red-sphere, hand, hands; or the folders of their datasets."""
     cameras: tuple[str, ...] = ("side",)
-    """The robot's views: side, wrist. Skills are discovered from the first, the demonstrators' only one."""
+    """The robot's views: side, wrist, or what its dataset calls them. Skills are discovered from the first, the
+    demonstrators' only one."""
     size: int = 112
     """Height and width of a frame."""
     speed: float = 1.0
@@ -32,7 +35,7 @@ class DataConfig:
     level: Literal[0, 1, 2] = 0
     """What training may not see besides: nothing; the task's second transition (kettle to light); its first too."""
     held_out: int = 16
-    """Demonstrations of which discovery sees no video, to be measured on."""
+    """Demonstrations of which discovery sees no video, to be measured on; of a dataset, at most a fifth."""
 
     def __post_init__(self) -> None:
         bodies, told = (self.robot, *self.demonstrators), "different from the robot and from each other"
@@ -42,3 +45,8 @@ class DataConfig:
         require(self.size >= 8, "size", self.size, "at least 8")
         require(math.isfinite(self.speed) and self.speed > 0, "speed", self.speed, "a number above 0")
         require(self.held_out >= 1, "held_out", self.held_out, "at least 1")
+
+    @property
+    def recorded(self) -> bool:
+        """Whether it is datasets that are named, and not bodies of the kitchen."""
+        return any(mark in self.robot for mark in "/\\.~") or Path(self.robot).is_dir()

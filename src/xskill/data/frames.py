@@ -72,6 +72,12 @@ class Making:
             raise DataError(f"episode {episode} is {frames.shape} {frames.dtype}; expected {part.shape} uint8")
         part[:] = frames
 
+    def stream(self, episode: int, camera: str, frames: Iterable[Pixels]) -> None:
+        """Put the frames (H, W, 3) of one episode in their place as they come; there must be as many as planned."""
+        part = self._part(episode, camera, "r+")
+        for place, frame in zip(range(len(part)), frames, strict=True):
+            part[place] = frame
+
     def hashes(self, episode: int) -> dict[str, str]:
         """Camera -> sha256 of an episode's frames, as they are on disk."""
         parts = {camera: self._part(episode, camera, "r") for camera in self.plan.cameras}

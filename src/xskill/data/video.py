@@ -62,7 +62,7 @@ def opened(path: Path) -> Iterator[tuple[Any, Any, About]]:
             promised = min(stream.frames or math.inf, seconds * rate or math.inf)  # what was cut away is not shown
             yield container, stream, About(height, width, rate, seconds, promised)
     except (av.error.FFmpegError, OSError, ValueError, MemoryError) as error:
-        raise VideoError(f"{path} is no video that can be read: {error}") from None
+        raise VideoError(f"{path} is no video that can be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def pictures(path: Path, size: tuple[int, int]) -> Iterator[tuple[float, Pixels]]:

@@ -1,48 +1,18 @@
-"""The kitchen as a dataset: banks of every body's videos, and which of them train, are held out, or are prompts."""
+"""The kitchen as a dataset: every body's videos of recorded demonstrations, and which of them train."""
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
 from xskill.data.config import DataConfig
-from xskill.data.frames import FrameBank
+from xskill.data.split import Split, TrainingData, drawn
 from xskill.engine.config import did_you_mean
-from xskill.engine.seeds import seed_of
 from xskill.errors import ConfigError, DataError
 from xskill.kitchen.demos import Demonstration, read_demonstrations
 from xskill.kitchen.film import Stage, film_of, shoot
 from xskill.kitchen.render import CAMERAS, RenderOptions
 from xskill.kitchen.scene import BODIES
 from xskill.kitchen.tasks import check_tasks
-
-Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Split:
-    """Names of demonstrations by what they are for."""
-
-    train: tuple[str, ...]
-    held_out: tuple[str, ...]
-    """Like those that train; discovery is measured on them."""
-    prompts: tuple[str, ...]
-
-    @property
-    def key(self) -> str:
-        """Names this split: another when a single demonstration changes sides."""
-        parts = [self.train, self.held_out, self.prompts]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-
-    def of(self, bank: FrameBank, names: Sequence[str]) -> Ints:
-        """The episodes of a bank with these names; what a body could not repeat is not among them."""
-        wanted = set(names)
-        return np.array([i for i, name in enumerate(bank.episodes.names) if name in wanted], np.int64)
 
 
 def split(demos: Sequence[Demonstration], task: Sequence[str], level: int, held_out: int) -> Split:
@@ -55,21 +25,13 @@ def split(demos: Sequence[Demonstration], task: Sequence[str], level: int, held_
     unseen = {1: set(pairwise(task[1:3])), 2: set(pairwise(task[:3]))}.get(level, set())
     prompts = [demo.title for demo in demos if demo.order == task]
     seen = [demo.title for demo in demos if demo.order != task and not unseen & set(pairwise(demo.order))]
-    aside = set(sorted(seen, key=lambda name: seed_of("held out", name))[:held_out])
+    aside = drawn(seen, held_out)
     if len(aside) >= len(seen):
         raise DataError(
             f"{len(seen)} demonstrations are left to learn from at level {level}, and {held_out} are to be held out"
         )
     train = tuple(name for name in seen if name not in aside)
     return Split(train, tuple(name for name in seen if name in aside), tuple(prompts))
-
-
-@dataclass(frozen=True, eq=False)
-class KitchenData:
-    """Banks of the robot and the demonstrators, in the order of the config, and what their episodes are for."""
-
-    banks: tuple[FrameBank, ...]
-    split: Split
 
 
 def prepare(
@@ -79,7 +41,7 @@ def prepare(
     workers: int,
     say: Callable[[str], None],
     progress: Callable[[str, int, int], None],
-) -> KitchenData:
+) -> TrainingData:
     """Open the banks for a config in `folder`, or make them. `progress` is told (body, frames added, frames in all)."""
     if not config.demos:
         raise ConfigError(
@@ -108,4 +70,4 @@ def prepare(
             )
             for film in films
         ]  # fmt: skip
-    return KitchenData(tuple(banks), parts)
+    return TrainingData(tuple(banks), parts)

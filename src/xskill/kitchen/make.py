@@ -40,10 +40,14 @@ class MakeKitchen:
     """Processes that render."""
     video: bool = False
     """Also write an mp4 of every episode, into OUT/BODY/videos."""
+    lerobot: bool = False
+    """Also write a LeRobot dataset (3.0) of every body, into OUT/lerobot/BODY."""
 
 
 def make(options: MakeKitchen) -> None:
     """Do what the options say, with a progress bar on a terminal."""
+    from xskill.data.lerobot_write import write_dataset
+    from xskill.data.sources.bank import read_bank
     from xskill.kitchen.demos import read_demonstrations
     from xskill.kitchen.film import film_of, shoot_all
     from xskill.kitchen.render import RenderOptions
@@ -64,6 +68,10 @@ def make(options: MakeKitchen) -> None:
         if options.video:
             _write_videos(bank, bank.path.parent / "videos")
         console.print(f"{film.body}: {len(film.names)} episodes, {bank.episodes.frames} frames in {bank.path}")
+        if options.lerobot:
+            folder = options.out.expanduser() / "lerobot" / film.body
+            write_dataset(folder, read_bank(bank), film.body, overwrite=True)
+            console.print(f"{film.body}: as a LeRobot dataset in {folder}")
         for remark in film.remarks():
             console.print(remark, style="yellow")
         if film.left_out:
