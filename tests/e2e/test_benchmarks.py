@@ -15,6 +15,7 @@ SMALL = {
     "act": (["--preset", "debug", "--reference", "quick", "--chunks", "3", "--device", "cpu"], {"over_paper"}),
     "discover": (["--preset", "debug", "--videos", "2", "--device", "cpu"], {"over_loop"}),
     "evaluate": (["--preset", "debug", "--episodes", "2", "--serial", "1", "--device", "cpu"], {"over_serial"}),
+    "frames": (["--videos", "2", "--length", "20", "--clips", "4", "--size", "32"], {"over_decoding"}),
     "loop": (["--steps", "5", "--device", "cpu"], {"over_bare"}),
     "replay": (["--demos", "MADE"], set()),
     "parallel": (["--chunks", "1"], {"environments", "over_every_frame", "filming"}),

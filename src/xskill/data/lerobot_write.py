@@ -94,6 +94,8 @@ class _Pack:
         """One more episode, all of it or, when something is wrong with it, nothing."""
         if set(recording.shots) != set(self.source.sizes):
             raise DataError(f"it has the cameras {sorted(recording.shots)}; expected {sorted(self.source.sizes)}")
+        if recording.name in self.names:
+            raise DataError("another one has the same name")
         with ExitStack() as stack:
             samples: dict[str, list[Pixels]] = {}
             length = None

@@ -21,7 +21,7 @@ def look(model: SkillModel, held: Sequence[HeldOut], config: DiscoverConfig, fol
     bodies = [encoded(model, one, config) for one in held]
     truths = [read_truth(one.bank) for one in held]
     tasks = [
-        labels(body, truth) if truth is not None else np.full(len(body.frame), "")
+        labels(body, truth) if truth is not None else np.full(len(body.frame), body.name)
         for body, truth in zip(bodies, truths, strict=True)
     ]
     draw_embedding(bodies, tasks, folder / "embedding.png")
@@ -46,7 +46,7 @@ def told(found: Mapping[str, float], names: Sequence[str], config: DiscoverConfi
 
 
 def draw_embedding(bodies: Sequence[Encoded], tasks: Sequence[np.ndarray], path: Path) -> None:
-    """t-SNE of all bodies' skills in one picture: coloured by sub-task, a marker for each body."""
+    """t-SNE of all bodies' skills, together and one by one: coloured by sub-task, or by body if unknown."""
     from matplotlib.figure import Figure
     from sklearn.manifold import TSNE
 
@@ -72,14 +72,19 @@ def draw_embedding(bodies: Sequence[Encoded], tasks: Sequence[np.ndarray], path:
 
 
 def draw_strips(bodies: Sequence[Encoded], tasks: Sequence[np.ndarray], prototypes: int, path: Path) -> None:
-    """The prototype of every moment of one task, done by each body: the same colour is the same prototype."""
+    """The prototype of every moment of one task, done by each body: the same colour is the same prototype.
+
+    Where no two bodies have done the same, videos of each.
+    """
     from matplotlib.figure import Figure
 
     shared = [name for name in bodies[0].videos if all(name in body.videos for body in bodies)][:3]
-    figure = Figure(figsize=(10, 0.6 + 0.7 * len(bodies) * max(1, len(shared))), layout="constrained")
-    axes = np.atleast_1d(figure.subplots(len(bodies) * max(1, len(shared)), 1))
+    shown = [(video, body) for video in shared for body in bodies]
+    shown = shown or [(video, body) for body in bodies for video in body.videos[:3]]
+    figure = Figure(figsize=(10, 0.6 + 0.7 * len(shown)), layout="constrained")
+    axes = np.atleast_1d(figure.subplots(len(shown), 1))
     colours = prototype_colours(prototypes)
-    for row, (video, body) in enumerate((video, body) for video in shared for body in bodies):
+    for row, (video, body) in enumerate(shown):
         mine = (body.video == body.videos.index(video)).cpu().numpy()
         axes[row].imshow(colours[body.prototype.cpu().numpy()[mine]][None], aspect="auto", interpolation="nearest")
         changes = np.flatnonzero(np.diff(np.unique(tasks[bodies.index(body)][mine], return_inverse=True)[1]))
@@ -87,7 +92,7 @@ def draw_strips(bodies: Sequence[Encoded], tasks: Sequence[np.ndarray], prototyp
             axes[row].axvline(change + 0.5, color="white", linewidth=2)
         axes[row].set_yticks([0], [body.name])
         axes[row].set_xticks([])
-        if body is bodies[0]:
+        if body is bodies[0] or not shared:
             axes[row].set_title(video, fontsize="small", loc="left")
     figure.savefig(path, dpi=100)
 
