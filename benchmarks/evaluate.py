@@ -17,7 +17,7 @@ from xskill.compose.agent import Observation
 from xskill.compose.plan import SkillPlan
 from xskill.discover.encoder import SkillModel
 from xskill.evaluate.protocol import Setting, Trial
-from xskill.evaluate.rollouts import Robots, roll_out
+from xskill.evaluate.rollouts import Robots, Truth, roll_out
 from xskill.kitchen.env import HOME
 from xskill.presets import PRESETS
 from xskill.transfer.model import Model
@@ -43,11 +43,9 @@ class Timed(Robots):
 
     began = 0.0
 
-    def decide(
-        self, seen: Mapping[int, Sequence[Observation]], done: Mapping[int, Sequence[str]]
-    ) -> dict[int, np.ndarray]:
+    def decide(self, seen: Mapping[int, Sequence[Observation]], truth: Mapping[int, Truth]) -> dict[int, np.ndarray]:
         self.began = self.began or time.perf_counter()
-        return super().decide(seen, done)
+        return super().decide(seen, truth)
 
 
 def main() -> None:

@@ -54,6 +54,7 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
             Row("GCD policy with TCN", "gcd-tcn", (*_TCN, *_AHEAD), "gcd"),
             Row("blind to its prompt", "blind", ("--transfer.policy.blind",)),
             Row("the prompt's own actions replayed", method="replay"),
+            Row("scripted expert, told the order", method="scripted"),
         ),
     ),
     "losses": ("with and without each loss of discovery", (_OURS, *_LOSSES)),
@@ -73,7 +74,7 @@ class Sweep:
     """
 
     demos: str
-    """Recorded demonstrations."""
+    """Recorded demonstrations, or scripted."""
     preset: str = "kitchen"
     """What the trainings start from."""
     seeds: tuple[int, ...] = (0,)

@@ -15,6 +15,7 @@ SMALL = {
     "act": (["--preset", "debug", "--reference", "quick", "--chunks", "3", "--device", "cpu"], {"over_paper"}),
     "discover": (["--preset", "debug", "--videos", "2", "--device", "cpu"], {"over_loop"}),
     "evaluate": (["--preset", "debug", "--episodes", "2", "--serial", "1", "--device", "cpu"], {"over_serial"}),
+    "expert": (["--orders", "2", "--alone", "1"], set()),
     "frames": (["--videos", "2", "--length", "20", "--clips", "4", "--size", "32"], {"over_decoding"}),
     "loop": (["--steps", "5", "--device", "cpu"], {"over_bare"}),
     "replay": (["--demos", "MADE"], set()),
@@ -44,6 +45,10 @@ def test_a_benchmark_prints_its_numbers(name: str, tmp_path: Path) -> None:
         assert 0 < low <= printed[ratio] <= high
     if ratios:
         assert printed["rounds"] == 2
+    elif name == "expert":
+        assert {"ordered_all", "within_280", "per_task", "pushed", "median_steps"} <= set(printed)
+        assert printed["ordered_all"] > 0
+        assert set(printed["per_task"].values()) == {1}
     else:
         assert printed["demos"] == 2
         assert printed["all_four"] == 0

@@ -13,7 +13,7 @@ from tests.evaluate.made import SIZE, model, trial
 from xskill.compose.agent import Observation
 from xskill.compose.plan import SkillPlan
 from xskill.evaluate.protocol import Trial, new_orders, settings, trials
-from xskill.evaluate.rollouts import Record, Replayed, Robots, roll_out, watched
+from xskill.evaluate.rollouts import Record, Replayed, Robots, Scripted, Truth, roll_out, watched
 from xskill.kitchen.animate import animate
 from xskill.kitchen.demos import Demonstration, read_demonstrations
 from xskill.kitchen.env import HOME
@@ -29,7 +29,7 @@ class Still:
     def begin(self, place: int, trial: Trial) -> None:
         pass
 
-    def decide(self, seen: Mapping[int, Sequence[object]], done: Mapping[int, Sequence[str]]) -> dict[int, np.ndarray]:
+    def decide(self, seen: Mapping[int, Sequence[object]], truth: Mapping[int, Truth]) -> dict[int, np.ndarray]:
         return {place: np.tile(HOME[:9], (8, 1)) for place in seen}
 
 
@@ -101,9 +101,9 @@ def test_an_episode_watched_again_is_the_same_episode() -> None:
 
     class Noted(Robots):
         def decide(
-            self, seen: Mapping[int, Sequence[Observation]], done: Mapping[int, Sequence[str]]
+            self, seen: Mapping[int, Sequence[Observation]], truth: Mapping[int, Truth]
         ) -> dict[int, np.ndarray]:
-            chunks = super().decide(seen, done)
+            chunks = super().decide(seen, truth)
             kept.extend(chunks.values())
             return chunks
 
@@ -205,3 +205,12 @@ def test_new_orders_are_new() -> None:
     assert [demo.order for demo in left[:12]] == [demo.order for demo in first[20:]]
     assert [column.body for column in settings("orders", ("sphere",))] == ["hand"]
     assert [column.body for column in settings("orders", ("sphere", "hands"))] == ["hands"]
+
+
+def test_the_scripted_expert_is_scored_like_any_other_and_mends_what_is_undone() -> None:
+    todo = [trial("light", "kettle"), trial("light", "kettle", condition=1, undo=True)]
+    done = {record.condition: record for record in roll_out(todo, Scripted(SIZE), workers=1)}
+    assert done[0].success
+    assert done[1].undone is not None
+    assert done[1].redone is not None
+    assert done[1].success

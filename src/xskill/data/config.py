@@ -17,8 +17,12 @@ class DataConfig:
     """
 
     demos: str = ""
-    """Recorded demonstrations: a folder of .mjl files, one such file, their zip, a packed .npz, minari:ID, or puppets:N
-    for N made-up ones."""
+    """Recorded demonstrations: a folder of .mjl files, one such file, their zip, a packed .npz or minari:ID; or
+    scripted ones, simulated when first needed; or puppets:N for N made-up ones without physics."""
+    count: int = 600
+    """How many demonstrations are scripted, for the robot and for the demonstrators each."""
+    seed: int = 0
+    """Seed of scripted demonstrations."""
     robot: str = "franka"
     """The body that acts: franka, or the folder of its dataset."""
     demonstrators: tuple[str, ...] = ("sphere",)
@@ -44,6 +48,7 @@ class DataConfig:
         require(len(set(self.cameras)) == len(self.cameras), "cameras", self.cameras, "different from each other")
         require(self.size >= 8, "size", self.size, "at least 8")
         require(math.isfinite(self.speed) and self.speed > 0, "speed", self.speed, "a number above 0")
+        require(self.count >= 1, "count", self.count, "at least 1")
         require(self.held_out >= 1, "held_out", self.held_out, "at least 1")
 
     @property

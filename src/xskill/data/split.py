@@ -27,6 +27,10 @@ class Split:
         parts = [self.train, self.held_out, self.prompts]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
+    def with_(self, other: "Split") -> "Split":
+        """Both together: of demonstrations that only some bodies repeat."""
+        return Split(self.train + other.train, self.held_out + other.held_out, self.prompts + other.prompts)
+
     def of(self, bank: FrameBank, names: Sequence[str]) -> Ints:
         """The episodes of a bank with these names; what a body could not repeat is not among them."""
         wanted = set(names)

@@ -24,11 +24,22 @@ from xskill.engine.log import Bars
 from xskill.engine.seeds import seed_of
 from xskill.errors import ConfigError, DataError
 from xskill.evaluate.protocol import Trial, new_orders, settings, trials
-from xskill.evaluate.rollouts import Performer, Pixels, Record, Replayed, Robots, roll_out, side_by_side, watched
+from xskill.evaluate.rollouts import (
+    Performer,
+    Pixels,
+    Record,
+    Replayed,
+    Robots,
+    Scripted,
+    roll_out,
+    side_by_side,
+    watched,
+)
 from xskill.evaluate.tables import comparisons, markdown, sentences, summary
-from xskill.kitchen.demos import Demonstration, read_demonstrations
+from xskill.kitchen.demos import Demonstration, Demonstrations
 from xskill.kitchen.film import FPS, film_of, shoot_all
 from xskill.kitchen.render import RenderOptions
+from xskill.kitchen.scripted import demonstrations
 from xskill.transfer.model import Model, load_model
 from xskill.version import __version__
 
@@ -41,6 +52,7 @@ METHODS: Mapping[str, tuple[Reading | None, str]] = {
     "gcd": ("nearest", "GCD policy"),
     "told": ("aligner", "XSkill, told what is done"),
     "replay": (None, "the prompt's own actions replayed"),
+    "scripted": (None, "scripted expert, told the order"),
 }
 """Name -> how the plan is read, and what it is called in a table."""
 
@@ -55,11 +67,11 @@ class Evaluate:
     model: tuple[Path, ...]
     """Model folders, as a training leaves them in RUN/model."""
     demos: str = ""
-    """Recorded demonstrations to prompt with (default: those the model was trained on)."""
+    """Demonstrations to prompt with, recorded or scripted (default: those the model was trained on)."""
     conditions: str = "0:32"
     """Which initial conditions, as first:end."""
     methods: tuple[str, ...] = ("xskill",)
-    """What is scored: xskill, clock, nearest, gcd (for models that are told goals), told, replay."""
+    """What is scored: xskill, clock, nearest, gcd (for models that are told goals), told, replay, scripted."""
     out: Path | None = None
     """Folder for records, tables and videos (default: runs/eval/SUITE)."""
     videos: bool = False
@@ -150,11 +162,11 @@ class _Bench:
         if not self.data.demonstrators:
             raise DataError(f"{path} has watched nobody but the robot, so there is nobody to prompt it across bodies")
         self.columns = settings(suite, self.data.demonstrators, self.data.speed)
-        read = read_demonstrations(options.demos or self.data.demos)
+        read = self._demonstrations(options.demos or self.data.demos)
         for problem in read.problems:
             console.print(f"passed over: {problem}", style="yellow")
         unseen = [demo for demo in read.good if demo.order == self.data.unseen]
-        trained = read_demonstrations(self.data.demos).good if suite == "orders" and options.demos else ()
+        trained = self._demonstrations(self.data.demos).good if suite == "orders" and options.demos else ()
         self.prompts: list[Demonstration] = new_orders([*read.good, *trained]) if suite == "orders" else unseen
         digest = hashlib.sha256()
         for demo in self.prompts:
@@ -163,6 +175,13 @@ class _Bench:
         self._model = cache(lambda: load_model(path, self._device))
         self._plan = cache(self._planned)
         self._film = cache(self._filmed)
+
+    def _demonstrations(self, source: str) -> Demonstrations:
+        data, options = self.data, self._options
+        where = options.data_folder.expanduser()
+        return demonstrations(
+            source, count=data.count, seed=data.seed, unseen=data.unseen, folder=where, workers=options.workers
+        )
 
     @property
     def seed(self) -> int:
@@ -196,6 +215,8 @@ class _Bench:
 
     def performer(self, method: str) -> Performer:
         reading = METHODS[method][0]
+        if method == "scripted":
+            return Scripted(self.data.size)
         if reading is None:
             actions = {demo.title: demo.ctrl for demo in self.prompts}
             return Replayed(lambda trial: actions[trial.prompt], self.data.size)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import mujoco
 import numpy as np
 import numpy.typing as npt
 
@@ -18,14 +19,17 @@ from xskill.compose.plan import SkillPlan
 from xskill.compose.reading import Reading
 from xskill.evaluate.protocol import UNDO_AFTER, Trial
 from xskill.kitchen.env import NAMES
+from xskill.kitchen.expert import Expert
 from xskill.kitchen.many import Kitchens, Report, Start
 from xskill.kitchen.render import RenderOptions
+from xskill.kitchen.scene import Scene
 from xskill.kitchen.tasks import score
 from xskill.transfer.model import Model
 
 Chunk = npt.NDArray[np.floating]
 Pixels = npt.NDArray[np.uint8]
-Done = Sequence[str]
+Truth = Mapping[str, Any]
+"""A kitchen's `info`."""
 Watch = Callable[[Trial, Pixels], None]
 """Is shown the frames (T, H, W, 3) of each chunk of an episode."""
 
@@ -71,10 +75,10 @@ class Performer(Protocol):
     def begin(self, place: int, trial: Trial) -> None:
         """A new episode begins at this place of the batch."""
 
-    def decide(self, seen: Mapping[int, Sequence[Observation]], done: Mapping[int, Done]) -> dict[int, Chunk]:
+    def decide(self, seen: Mapping[int, Sequence[Observation]], truth: Mapping[int, Truth]) -> dict[int, Chunk]:
         """Chunks of actions (T, 9) for the places named, given their latest observations, oldest first.
 
-        What is done in each is only for measures of what it would be worth to know.
+        The truth about each is only for measures of what it would be worth to know.
         """
 
 
@@ -102,7 +106,7 @@ class Robots:
         agent.follow(self._plan(trial))
         self._agents[place], self._trials[place], self.decisions[place] = agent, trial, []
 
-    def decide(self, seen: Mapping[int, Sequence[Observation]], done: Mapping[int, Done]) -> dict[int, Chunk]:
+    def decide(self, seen: Mapping[int, Sequence[Observation]], truth: Mapping[int, Truth]) -> dict[int, Chunk]:
         acting = [agent if place in seen else None for place, agent in enumerate(self._agents)]
         for place, moments in seen.items():
             agent = acting[place]
@@ -110,7 +114,7 @@ class Robots:
             for moment in moments:
                 agent.see(moment)
             if self._told:
-                agent.within = self._trials[place].stretch(done[place])
+                agent.within = self._trials[place].stretch(truth[place]["complete"])
         chunks = {}
         for place, decision in enumerate(act_together(acting)):
             if decision is not None:
@@ -133,10 +137,34 @@ class Replayed:
     def begin(self, place: int, trial: Trial) -> None:
         self._left[place] = self._actions(trial)
 
-    def decide(self, seen: Mapping[int, Sequence[Observation]], done: Mapping[int, Done]) -> dict[int, Chunk]:
+    def decide(self, seen: Mapping[int, Sequence[Observation]], truth: Mapping[int, Truth]) -> dict[int, Chunk]:
         chunks = {place: self._left[place][: self._chunk] for place in seen}
         for place in seen:  # the last action is held
             self._left[place] = self._left[place][min(self._chunk, len(self._left[place]) - 1) :]
+        return chunks
+
+
+class Scripted:
+    """The scripted expert, told the order and shown the state: what the sub-tasks allow at best."""
+
+    cameras: tuple[str, ...] = ("side",)
+    window = 1
+
+    def __init__(self, size: int) -> None:
+        self.size = (size, size)
+        self._model = Scene().model
+        self._data = mujoco.MjData(self._model)
+        self._experts: dict[int, Expert] = {}
+
+    def begin(self, place: int, trial: Trial) -> None:
+        self._experts[place] = Expert(self._model, trial.asked, trial.seed)
+
+    def decide(self, seen: Mapping[int, Sequence[Observation]], truth: Mapping[int, Truth]) -> dict[int, Chunk]:
+        chunks: dict[int, Chunk] = {}
+        for place in seen:
+            self._data.qpos[:], self._data.qvel[:] = truth[place]["qpos"], truth[place]["qvel"]
+            mujoco.mj_forward(self._model, self._data)
+            chunks[place] = self._experts[place].act(self._data)[None]
         return chunks
 
 
@@ -203,8 +231,7 @@ def roll_out(
                     live[place] = _Episode(trial, reports[kitchen_of[place]])
                     performer.begin(place, trial)
             seen = {place: _seen(kitchens, kitchen_of[place], performer) for place in live}
-            done = {place: episode.report.info["complete"] for place, episode in live.items()}
-            chunks = performer.decide(seen, done)
+            chunks = performer.decide(seen, {place: episode.report.info for place, episode in live.items()})
             before = {place: episode.report.info["step"] for place, episode in live.items()}
             for place, episode in live.items():  # somebody interferes at a step of their own, in the midst of a chunk
                 due, kitchen = episode.due(), kitchen_of[place]

@@ -8,10 +8,11 @@ from xskill.data.config import DataConfig
 from xskill.data.split import Split, TrainingData, drawn
 from xskill.engine.config import did_you_mean
 from xskill.errors import ConfigError, DataError
-from xskill.kitchen.demos import Demonstration, read_demonstrations
-from xskill.kitchen.film import Stage, film_of, shoot
+from xskill.kitchen.demos import Demonstration
+from xskill.kitchen.film import Stage, films_of, shoot
 from xskill.kitchen.render import CAMERAS, RenderOptions
 from xskill.kitchen.scene import BODIES
+from xskill.kitchen.scripted import demonstrations
 from xskill.kitchen.tasks import check_tasks
 
 
@@ -46,18 +47,23 @@ def prepare(
     if not config.demos:
         raise ConfigError(
             "there are no demonstrations to learn from; name them with --data.demos PATH (the relay-policy-learning "
-            "release, as a folder, zip or .npz), or make some up with --data.demos puppets:40"
+            "release, as a folder, zip or .npz), or have them simulated with --data.demos scripted"
         )
-    read = read_demonstrations(config.demos)
+    read = demonstrations(
+        config.demos,
+        count=config.count, seed=config.seed, unseen=config.unseen, folder=folder, workers=workers, progress=progress,
+    )  # fmt: skip
     for problem in read.problems:
         say(f"passed over: {problem}")
     parts = split(read.good, config.unseen, config.level, config.held_out)
+    if read.shown:
+        parts = parts.with_(split(read.shown, config.unseen, config.level, config.held_out))
     if config.robot in BODIES and not BODIES[config.robot].arm:
         raise ConfigError(f"'{config.robot}' has no arm to act with; data.robot must be franka")
     for camera in config.cameras:
         if camera not in CAMERAS:
             raise ConfigError(f"there is no camera '{camera}'{did_you_mean(camera, CAMERAS)}")
-    films = [film_of(body, read.good, config.speed) for body in (config.robot, *config.demonstrators)]
+    films = films_of((config.robot, *config.demonstrators), read, config.speed)
     for film in films:
         for remark in film.remarks():
             say(remark)

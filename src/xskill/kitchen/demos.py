@@ -59,7 +59,9 @@ class Demonstrations:
     """What could be read, and a sentence for everything that could not."""
 
     good: tuple[Demonstration, ...]
-    problems: tuple[str, ...]
+    problems: tuple[str, ...] = ()
+    shown: tuple[Demonstration, ...] = ()
+    """What the demonstrators do, where that is something else than what the robot does."""
 
 
 def read_demonstrations(source: Path | str) -> Demonstrations:

@@ -58,7 +58,7 @@ class KitchenEnv(gymnasium.Env[Observation, npt.NDArray[np.float32]]):
     Action: `joints`, absolute targets for seven joints and two fingers over one step of 0.08 s; or `pose`, position
     (3), orientation as a quaternion (4) and gripper mode (below 0 open, from 0 on closed) of the end effector.
     `info`: `step`, `complete` (sub-tasks complete now), `order` (sub-tasks in the order first completed, by step),
-    `steps` (when), `score`.
+    `steps` (when), `score`; `qpos` (30,) and `qvel` (29,), the truth, for who may know it.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 12}  # noqa: RUF012 (Gymnasium's own form)
@@ -184,4 +184,6 @@ class KitchenEnv(gymnasium.Env[Observation, npt.NDArray[np.float32]]):
             "order": tuple(completion.task for completion in first),
             "steps": tuple(completion.step for completion in first),
             "score": self.progress.score.ordered,
+            "qpos": self.data.qpos.copy(),
+            "qvel": self.data.qvel.copy(),
         }

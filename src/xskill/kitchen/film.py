@@ -17,7 +17,7 @@ from xskill.engine.seeds import seed_of
 from xskill.engine.workers import spread
 from xskill.errors import ConfigError, DataError
 from xskill.kitchen.animate import animate
-from xskill.kitchen.demos import Demonstration
+from xskill.kitchen.demos import Demonstration, Demonstrations
 from xskill.kitchen.render import Renderer, RenderOptions
 from xskill.kitchen.scene import BODIES, UNSEEN, Scene
 from xskill.kitchen.tasks import completions
@@ -79,6 +79,12 @@ def film_of(body: str, demos: Sequence[Demonstration], speed: float = 1.0) -> Fi
         qpos = tuple(states[frames] for states, frames in zip(qpos, kept, strict=True))
         hands = hands and tuple(places[frames] for places, frames in zip(hands, kept, strict=True))
     return Film(body, names, qpos, actions, hands, tuple(demo.order for demo in demos), idle)
+
+
+def films_of(bodies: Sequence[str], read: Demonstrations, speed: float = 1.0) -> list[Film]:
+    """A film of each body: the robot's of its demonstrations, the others' of those that are theirs, if any are."""
+    own = {body: body in BODIES and BODIES[body].arm for body in bodies}
+    return [film_of(body, read.good if own[body] or not read.shown else read.shown, speed) for body in bodies]
 
 
 def shoot_all(

@@ -1,11 +1,12 @@
-"""`xskill data make kitchen`: from recorded demonstrations to frame banks, one for each body."""
+"""`xskill data make kitchen`: from demonstrations, recorded or scripted, to frame banks, one for each body."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
+from xskill.data.config import DataConfig
 from xskill.engine.config import CORES, first_end
 from xskill.engine.log import Bars
 from xskill.errors import ConfigError
@@ -16,16 +17,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MakeKitchen:
-    """Render recorded demonstrations of the kitchen into frame banks, one for each body.
+    """Render demonstrations of the kitchen, recorded or scripted, into frame banks, one for each body.
 
     Interrupted or killed, it goes on where it was; what is there already is not made again.
     """
 
-    demos: str
-    """Recorded demonstrations: a folder of .mjl files, one such file, their zip, a packed .npz, minari:ID, or puppets:N
-    for N made-up ones."""
     out: Path
     """Folder for the banks: OUT/BODY/KEY."""
+    demos: str = "scripted"
+    """Recorded demonstrations: a folder of .mjl files, one such file, their zip, a packed .npz or minari:ID; or
+    scripted ones, simulated here and kept in OUT/scripted; or puppets:N for N made-up ones without physics."""
+    count: int = 600
+    """How many are scripted; the demonstrators repeat as many others, so that no two bodies do the same."""
+    seed: int = 0
+    """Seed of scripted demonstrations."""
     bodies: tuple[str, ...] = ("franka", "sphere")
     """Who is seen: franka, sphere, red-sphere, and, with motions of their own, hand, hands."""
     episodes: str = ":"
@@ -37,7 +42,7 @@ class MakeKitchen:
     size: int = 112
     """Height and width of a frame."""
     workers: int = CORES
-    """Processes that render."""
+    """Processes that simulate and render."""
     video: bool = False
     """Also write an mp4 of every episode, into OUT/BODY/videos."""
     lerobot: bool = False
@@ -48,20 +53,26 @@ def make(options: MakeKitchen) -> None:
     """Do what the options say, with a progress bar on a terminal."""
     from xskill.data.lerobot_write import write_dataset
     from xskill.data.sources.bank import read_bank
-    from xskill.kitchen.demos import read_demonstrations
-    from xskill.kitchen.film import film_of, shoot_all
+    from xskill.kitchen.film import films_of, shoot_all
     from xskill.kitchen.render import RenderOptions
+    from xskill.kitchen.scripted import demonstrations
 
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    read = read_demonstrations(options.demos)
-    demos = read.good[slice(*first_end(options.episodes, "--episodes", "0:20"))]
-    if not demos:
+    folder, part = options.out.expanduser(), slice(*first_end(options.episodes, "--episodes", "0:20"))
+    with Bars(console) as bars:
+        read = demonstrations(
+            options.demos,
+            count=options.count, seed=options.seed, unseen=DataConfig().unseen,
+            folder=folder, workers=options.workers, progress=bars.advance,
+        )  # fmt: skip
+    chosen = replace(read, good=read.good[part], shown=read.shown[part])
+    if not chosen.good:
         raise ConfigError(f"--episodes {options.episodes} leaves none of the {len(read.good)} demonstrations")
-    films = [film_of(body, demos, options.speed) for body in options.bodies]
+    films = films_of(options.bodies, chosen, options.speed)
     render = RenderOptions(height=options.size, width=options.size)
     with Bars(console) as bars:
         banks = shoot_all(
-            films, options.out.expanduser(),
+            films, folder,
             cameras=options.cameras, options=render, workers=options.workers, progress=bars.advance,
         )  # fmt: skip
     for film, bank in zip(films, banks, strict=True):
@@ -69,9 +80,8 @@ def make(options: MakeKitchen) -> None:
             _write_videos(bank, bank.path.parent / "videos")
         console.print(f"{film.body}: {len(film.names)} episodes, {bank.episodes.frames} frames in {bank.path}")
         if options.lerobot:
-            folder = options.out.expanduser() / "lerobot" / film.body
-            write_dataset(folder, read_bank(bank), film.body, overwrite=True)
-            console.print(f"{film.body}: as a LeRobot dataset in {folder}")
+            written = write_dataset(folder / "lerobot" / film.body, read_bank(bank), film.body, overwrite=True)
+            console.print(f"{film.body}: as a LeRobot dataset in {written.folder}")
         for remark in film.remarks():
             console.print(remark, style="yellow")
         if film.left_out:

@@ -1,0 +1,152 @@
+"""Scripted demonstrations: the expert does four sub-tasks in a random order, and what it did is kept beside the data.
+
+Each is a pure function of a seed and its number, whoever simulates it. What demonstrators do are other ones than the
+robot's, so nothing pairs the bodies but what they have in common.
+"""
+
+import hashlib
+import io
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from xskill.engine.config import require
+from xskill.engine.folder import make_folder, sweep, write_file
+from xskill.engine.seeds import numpy_generator
+from xskill.engine.workers import spread
+from xskill.errors import DataError
+from xskill.kitchen import control, expert
+from xskill.kitchen.demos import Demonstration, Demonstrations, read_demonstrations
+from xskill.kitchen.env import HOME, OBJECT_SPREAD, KitchenEnv
+from xskill.kitchen.expert import Expert
+from xskill.kitchen.film import saved_model
+from xskill.kitchen.tasks import TASKS, check_tasks
+
+Floats = npt.NDArray[np.float64]
+Told = Callable[[str, int, int], None]
+
+SCRIPTED = "scripted"
+TASKS_EACH = 4
+EVERY = 40
+"""Of so many demonstrations, one does the task that is kept for the test."""
+LENGTHS = range(162, 339)
+"""Steps of the human demonstrations of the benchmark: no scripted one is shorter or longer."""
+SPREAD = 0.05
+"""Standard deviation, in radians, of the arm's joints at the start."""
+ATTEMPTS = 20
+
+
+def demonstrations(
+    source: str,
+    *,
+    count: int,
+    seed: int,
+    unseen: Sequence[str],
+    folder: Path,
+    workers: int,
+    progress: Told = lambda title, added, total: None,
+) -> Demonstrations:
+    """Read the demonstrations in `source`; for `scripted`, those in `folder`, after making what is missing there.
+
+    Raises `DataError` when there is not a single good one.
+    """
+    if source != SCRIPTED:
+        return read_demonstrations(source)
+    require(count >= 1, "count", count, "at least 1")
+    require(workers >= 1, "workers", workers, "at least 1")
+    cached = folder / SCRIPTED / _key()
+    make_folder(cached)
+    sweep(cached)
+    jobs = {
+        role: [(seed, role, index, _order(seed, role, index, unseen)) for index in range(count)]
+        for role in ("robot", "demonstrator")
+    }
+    found = {_path(cached, *job): _cached(_path(cached, *job)) for each in jobs.values() for job in each}
+    todo = [(cached, *job) for each in jobs.values() for job in each if found[_path(cached, *job)] is None]
+    progress(SCRIPTED, len(found) - len(todo), len(found))
+    made = spread(_make, todo, workers) if workers > 1 and len(todo) > 1 else (_make(*job) for job in todo)
+    for path in made:
+        found[path] = _cached(path)
+        progress(SCRIPTED, 1, len(found))
+    sets = {role: tuple(filter(None, (found[_path(cached, *job)] for job in each))) for role, each in jobs.items()}
+    return Demonstrations(sets["robot"], shown=sets["demonstrator"])
+
+
+def demonstrate(order: Sequence[str], *key: int | str) -> Demonstration:
+    """The expert doing `order` as it does under this key. An attempt that fails, or takes too long, is made anew.
+
+    Raises `DataError` when there was none that did not.
+    """
+    order, kitchen = check_tasks(order), _kitchen()
+    for attempt in range(ATTEMPTS):
+        random = numpy_generator("scripted", *key, attempt)
+        performer = Expert(kitchen.scene.model, order, int(random.integers(2**62)))
+        kitchen.reset(options={"qpos": _start(random), "limit": LENGTHS[-1]})
+        rest, states, speeds, actions = int(random.integers(4, 13)), [], [], []
+        while rest and not kitchen.progress.truncated:
+            rest -= performer.next(kitchen.data) is None
+            states.append(kitchen.data.qpos.copy())
+            speeds.append(kitchen.data.qvel.copy())
+            actions.append(performer.act(kitchen.data))
+            kitchen.move(actions[-1])
+        name = "-".join(map(str, key)) or "0"
+        demo = Demonstration(name, "_".join(order), np.array(states), np.array(actions), np.array(speeds))
+        if not rest and demo.order == order and (len(order) != TASKS_EACH or len(demo) in LENGTHS):
+            return demo
+    raise DataError(f"the scripted robot did not manage {', '.join(order)} in {ATTEMPTS} attempts")
+
+
+def _order(seed: int, role: str, index: int, unseen: Sequence[str]) -> tuple[str, ...]:
+    drawn = numpy_generator("order", seed, role, index).permutation(list(TASKS))[:TASKS_EACH]
+    return tuple(unseen) if index % EVERY == 0 else tuple(map(str, drawn))
+
+
+def _start(random: np.random.Generator) -> Floats:
+    """Near where the recorded demonstrations begin, (30,)."""
+    qpos, (low, high) = np.array(HOME), _kitchen().scene.model.jnt_range[: control.ARM].T
+    qpos[: control.ARM] = np.clip(qpos[: control.ARM] + random.normal(0, SPREAD, control.ARM), low, high)
+    qpos[23:25] += random.normal(0, OBJECT_SPREAD, 2)
+    return qpos
+
+
+def _make(folder: Path, seed: int, role: str, index: int, order: Sequence[str]) -> Path:
+    """Simulate one demonstration and keep it, packed as recorded ones are; where it is kept."""
+    demo = demonstrate(order, seed, role, index)
+    assert demo.qvel is not None
+    numbers = {"qpos": demo.qpos, "qvel": demo.qvel, "ctrl": demo.ctrl}
+    arrays: dict[str, Any] = {name: array.astype(np.float32) for name, array in numbers.items()}
+    arrays |= {"episode_ends": [len(demo)], "names": [demo.name], "folders": [demo.folder]}
+    buffer, path = io.BytesIO(), _path(folder, seed, role, index, order)
+    np.savez(buffer, **arrays)
+    write_file(path, buffer.getvalue())
+    return path
+
+
+def _path(folder: Path, seed: int, role: str, index: int, order: Sequence[str]) -> Path:
+    return folder / f"{seed}-{role}-{index:05d}-{'_'.join(order)}.npz"
+
+
+def _cached(path: Path) -> Demonstration | None:
+    try:
+        return read_demonstrations(path).good[0]
+    except DataError:  # not made yet, or damaged
+        return None
+
+
+@cache
+def _kitchen() -> KitchenEnv:
+    return KitchenEnv(cameras=())
+
+
+def _key() -> str:
+    """Names all that decides a demonstration besides its seed and number: the scene, the physics, the script."""
+    digest = hashlib.sha256(saved_model(_kitchen().scene.model) + mujoco.__version__.encode())
+    for module in (control, expert):
+        digest.update(Path(module.__file__ or "").read_bytes())
+    digest.update(Path(__file__).read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,114 @@
+"""Scripted demonstrations: functions of their number, as long as human ones, unpaired, kept and resumed."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import Command
+from xskill.data.config import DataConfig
+from xskill.errors import ConfigError, DataError
+from xskill.kitchen import scripted
+from xskill.kitchen.dataset import prepare
+from xskill.kitchen.demos import Demonstration, Demonstrations
+from xskill.kitchen.film import films_of
+from xskill.kitchen.scripted import LENGTHS, demonstrate, demonstrations
+
+UNSEEN = DataConfig().unseen
+
+
+def made(folder: Path, count: int = 2, workers: int = 1, seed: int = 0) -> Demonstrations:
+    return demonstrations("scripted", count=count, seed=seed, unseen=UNSEEN, folder=folder, workers=workers)
+
+
+def same(one: Demonstration, other: Demonstration) -> bool:
+    return one.title == other.title and np.array_equal(one.qpos, other.qpos) and np.array_equal(one.ctrl, other.ctrl)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("scripted")
+    made(path)
+    return path
+
+
+def test_they_do_what_they_are_called_in_the_time_that_people_take(folder: Path) -> None:
+    read = made(folder)
+    assert read.good[0].order == UNSEEN  # something to prompt with
+    for demo in (*read.good, *read.shown):
+        assert "_".join(demo.order) == demo.folder
+        assert len(demo) in LENGTHS
+        assert demo.qvel is not None
+        assert demo.qvel.shape == (len(demo), 29)
+
+
+def test_the_actions_lead_through_the_states_again(folder: Path) -> None:
+    demo = made(folder).good[0]
+    env = scripted._kitchen()
+    env.reset(options={"qpos": demo.qpos[0]})
+    for action in demo.ctrl:
+        env.move(action)
+    assert tuple(completion.task for completion in env.progress.first) == demo.order
+
+
+def test_no_two_bodies_do_the_same(folder: Path) -> None:
+    read = made(folder)
+    robot, sphere = films_of(["franka", "sphere"], read)
+    assert not set(robot.names) & set(sphere.names)
+    assert not any(np.array_equal(one[:, :9], other[:, :9]) for one in robot.qpos for other in sphere.qpos)
+
+
+def test_they_do_not_depend_on_how_many_are_made_or_by_how_many_processes(folder: Path, tmp_path: Path) -> None:
+    one, several = made(folder), made(tmp_path, 3, workers=2)
+    assert all(map(same, one.good, several.good))
+    assert all(map(same, one.shown, several.shown))
+    assert not same(several.good[1], several.good[2])
+
+
+def test_another_seed_makes_others() -> None:
+    one, other, again = (demonstrate(["light"], seed) for seed in (0, 1, 0))
+    assert same(one, again)
+    assert one.qpos.shape != other.qpos.shape or not np.allclose(one.qpos, other.qpos, atol=1e-3)
+
+
+def test_what_was_made_before_an_interruption_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = made(folder)
+    files = sorted(folder.rglob("*.npz"))
+    assert len(files) == 4
+    gone, torn = files[0], files[1]
+    gone.unlink()
+    torn.write_bytes(torn.read_bytes()[:1000])
+    done: list[int] = []
+    work = scripted._make
+    monkeypatch.setattr(scripted, "_make", lambda *job: done.append(job[3]) or work(*job))
+    after = made(folder)
+    assert len(done) == 2
+    assert all(map(same, (*before.good, *before.shown), (*after.good, *after.shown)))
+
+
+def test_they_train_like_any_other(folder: Path) -> None:
+    config = DataConfig(demos="scripted", count=3, size=8, held_out=1)
+    data = prepare(config, folder, workers=1, say=lambda text: None, progress=lambda *_: None)
+    robot, sphere = data.banks
+    assert not set(robot.episodes.names) & set(sphere.episodes.names)
+    for bank in data.banks:
+        held_out, train = data.split.of(bank, data.split.held_out), data.split.of(bank, data.split.train)
+        assert (len(held_out), len(train)) == (1, 1)  # the third is a prompt
+
+
+def test_what_cannot_be_made_is_refused_in_a_sentence(tmp_path: Path, xskill: Command) -> None:
+    with pytest.raises(ConfigError, match="count is 0; it must be at least 1"):
+        made(tmp_path, 0)
+    with pytest.raises(ConfigError, match="there is no sub-task 'lihgt'"):
+        demonstrate(["lihgt"])
+    done = xskill("data", "make", "kitchen", "--out", "out", "--count", "0")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "count" in done.stderr
+
+
+def test_a_robot_that_never_manages_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scripted, "LENGTHS", range(5, 6))
+    monkeypatch.setattr(scripted, "ATTEMPTS", 2)
+    with pytest.raises(DataError, match="did not manage light in 2 attempts"):
+        demonstrate(["light"])
