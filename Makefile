@@ -5,10 +5,10 @@ SHARED_DEMOS := ../shared/kitchen/relay_demos.npz
 XSKILL_DEMOS ?= $(realpath $(wildcard $(SHARED_DEMOS)))
 export XSKILL_DEMOS
 
-.PHONY: help setup demo test check format
+.PHONY: help setup demo test test-peers check format
 
 help: ## Show these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make .venv and install everything into it
 	@scripts/setup
@@ -18,6 +18,10 @@ demo: setup ## See it work, with nothing to prepare
 
 test: setup ## Run all tests
 	.venv/bin/python -m pytest -n 2 --dist worksteal
+
+test-peers: ## Let LeRobot itself read our datasets, and read those it writes (installs it apart, in .venv-peers)
+	@scripts/setup-peers
+	.venv-peers/bin/python -m pytest tests/peers
 
 check: setup ## Formatting, lint, types and import contracts
 	.venv/bin/ruff format --check .

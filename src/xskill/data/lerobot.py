@@ -6,15 +6,16 @@ hold the frames they should is seen when those are decoded (`xskill.data.decode`
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from xskill.data.episodes import Episodes, Floats, Ints
@@ -29,6 +30,9 @@ EXTRA = "meta/xskill.json"
 STATE, ACTION, IMAGES = "observation.state", "action", "observation.images."
 VIDEO = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 DATA = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+COUNTED = ("episode_index", "frame_index", "timestamp")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -88,8 +92,8 @@ def open_dataset(folder: Path) -> Dataset:
         kept = [name for name, feature in info["features"].items() if feature["dtype"] == "image"]
         advice = f"; '{kept[0]}' is kept as single pictures, which are not read" if kept else ""
         raise DataError(f"{folder / INFO}: there is no video among the features{advice}")
-    table = _rows(folder, info, where, packed)
-    states, actions = (_numbers(table, info, name, folder) for name in (STATE, ACTION))
+    rows = _rows(folder, info, where, packed)
+    states, actions = rows.get(STATE), rows.get(ACTION)
     names = [f"{one['episode_index']:06d}" for one in where]
     extra = _json(folder / EXTRA) if (folder / EXTRA).is_file() else {}
     given = extra.get("names")
@@ -97,7 +101,7 @@ def open_dataset(folder: Path) -> Dataset:
         names = list(map(str, given))
     clips = {_short(name): tuple(_clip(folder, info, name, one, packed) for one in where) for name in cameras}
     sizes = {_short(name): _size(info["features"][name], folder) for name in cameras}
-    tasks = tuple("; ".join(map(str, one.get("tasks") or ())) for one in where)
+    tasks = tuple(_task(one) for one in where)
     parts = tuple(names), lengths, tasks, states, actions, clips, sizes
     return Dataset(folder, info["codebase_version"], float(info["fps"]), *parts)
 
@@ -105,10 +109,13 @@ def open_dataset(folder: Path) -> Dataset:
 def inside(folder: Path, name: str) -> Path:
     """A file of the dataset. Raises `DataError` when it is missing, or its path or a link leads elsewhere."""
     path = folder / name
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise DataError(f"{path} leads out of the dataset; copy the files themselves into it (cp -rL)")
-    if not path.is_file():
-        raise DataError(f"{path} is missing")
+    try:
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise DataError(f"{path} leads out of the dataset; copy the files themselves into it (cp -rL)")
+        if not path.is_file():
+            raise DataError(f"{path} is missing")
+    except (OSError, ValueError, RuntimeError) as error:  # too long a name, a zero in it, links in a circle
+        raise DataError(f"{str(path)[:200]!r} is no file of the dataset: {error}"[:400]) from None
     return path
 
 
@@ -122,8 +129,8 @@ def _info(folder: Path) -> dict[str, Any]:
     version, fps, features = (info.get(name) for name in ("codebase_version", "fps", "features"))
     if not (isinstance(version, str) and version.startswith(("v3.", "v2."))):
         raise DataError(f"{path}: codebase_version is {version!r}; v3.0 and v2.1 are read")
-    if isinstance(fps, bool) or not isinstance(fps, int | float) or not (math.isfinite(fps) and 0 < fps <= 1000):
-        raise DataError(f"{path}: fps is {fps!r}; it must be a number above 0")
+    if isinstance(fps, bool) or not isinstance(fps, int | float) or not 0 < fps <= 1000:
+        raise DataError(f"{path}: fps is {fps!r}; it must be a number above 0 and at most 1000")
     if not isinstance(features, dict) or not all(isinstance(f, dict) and "dtype" in f for f in features.values()):
         raise DataError(f"{path}: features must be a table of names, each with a dtype and a shape")
     return info
@@ -145,8 +152,8 @@ def _packed_index(folder: Path) -> list[dict[str, Any]]:
         raise DataError(f"{folder / EPISODES} has no tables of episodes")
     where: list[dict[str, Any]] = []
     for file in files:
-        table = _table(inside(folder, str(file.relative_to(folder))))
-        where += table.select([name for name in table.column_names if not name.startswith("stats/")]).to_pylist()
+        path = inside(folder, str(file.relative_to(folder)))
+        where += _told(path, lambda table: _without_stats(table).to_pylist())
     return _checked_index(where, files[0])
 
 
@@ -174,95 +181,113 @@ def _checked_index(where: list[dict[str, Any]], path: Path) -> list[dict[str, An
     return where
 
 
-def _rows(folder: Path, info: Mapping[str, Any], where: Sequence[Mapping[str, Any]], packed: bool) -> pa.Table:
-    """The rows of all episodes, end to end, after a look at whether they are those the index speaks of."""
+def _rows(
+    folder: Path, info: Mapping[str, Any], where: Sequence[Mapping[str, Any]], packed: bool
+) -> dict[str, npt.NDArray[Any]]:
+    """Columns of all episodes, end to end, after a look at whether their rows are those the index speaks of."""
     pattern = info.get("data_path", DATA)
-    files = list(dict.fromkeys(_filled(pattern, _place(one, "data", info, packed), folder) for one in where))
-    columns = ["episode_index", "frame_index", "timestamp", *(c for c in (STATE, ACTION) if c in info["features"])]
-    tables = []
-    for file in files:
-        table = _table(inside(folder, file))
-        if missing := [column for column in columns if column not in table.column_names]:
-            raise DataError(f"{folder / file} has no column '{missing[0]}'")
-        tables.append(table.select(columns))
-    try:
-        rows = pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException as error:
-        raise DataError(f"{folder}: the tables of its episodes differ in kind: {error}") from None
-    for name in ("episode_index", "frame_index", "timestamp"):
-        kind = rows[name].type
-        if rows[name].null_count or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-            raise DataError(f"{folder}: column '{name}' is {kind} with {rows[name].null_count} gaps, not numbers")
+    named = [_filled(pattern, _place(folder, one, "data", info, packed), folder) for one in where]
+    # As LeRobot does, whose converter does not always name the file it has put an episode into.
+    there = sorted((folder / "data").glob("*/*.parquet")) if packed else []
+    files = [str(file.relative_to(folder)) for file in there] if packed else named
+    kept = [name for name in (STATE, ACTION) if name in info["features"]]
+    parts = {file: _told(inside(folder, file), lambda table: _columns(table, kept)) for file in files}
+    parts = {file: part for file, part in parts.items() if len(part["frame_index"])}
+    if not parts:
+        raise DataError(f"{inside(folder, named[0])} has no rows")
+    rows, origin = _joined(folder, parts)
+
     numbers, lengths = ([one[name] for one in where] for name in ("episode_index", "length"))
-    episode, frame = (rows[name].to_numpy() for name in ("episode_index", "frame_index"))
-    counted = dict(zip(*(part.tolist() for part in np.unique(episode, return_counts=True)), strict=True))
-    for number, length in zip(numbers, lengths, strict=True):
-        if (count := counted.get(number, 0)) != length:
-            raise DataError(f"{folder}: episode {number} has {count} rows; the index says {length}")
-    if len(rows) != sum(lengths):
-        raise DataError(f"{folder}: {len(rows) - sum(lengths)} rows belong to no episode of the index")
-    order = np.lexsort((frame, episode))
-    rows = rows.take(order)
+    found, counts = (part.tolist() for part in np.unique(rows["episode_index"], return_counts=True))
+    counted = dict(zip(found, counts, strict=True))
+    for number, length, file in zip(numbers, lengths, named, strict=True):
+        if (count := counted.pop(number, 0)) != length:
+            raise DataError(f"{inside(folder, file)}: episode {number} has {count} rows; the index says {length}")
+    for number, count in counted.items():
+        path = folder / origin[int((rows["episode_index"] == number).argmax())]
+        raise DataError(f"{path}: {count} rows are of episode {number}, which the index does not have")
+    order = np.lexsort((rows["frame_index"], rows["episode_index"]))
+    rows = {name: column[order] for name, column in rows.items()}
     expected = np.concatenate([np.arange(length) for length in lengths])
-    if not np.array_equal(frame[order], expected):
-        at = int(np.flatnonzero(frame[order] != expected)[0])
-        raise DataError(f"{folder}: episode {episode[order][at]} has no frame {expected[at]}, or has it twice")
-    apart = np.abs(rows["timestamp"].to_numpy() - expected / info["fps"])
-    if not (apart < 0.5 / info["fps"]).all():
-        at = int(np.flatnonzero(~(apart < 0.5 / info["fps"]))[0])
-        raise DataError(
-            f"{folder}: frame {expected[at]} of episode {episode[order][at]} is {apart[at]:.3f} s from where "
-            f"{info['fps']} frames a second put it"
-        )
+
+    def refuse(wrong: npt.NDArray[np.bool_], what: str) -> None:
+        if wrong.any():
+            at = int(wrong.argmax())
+            path, episode = folder / origin[order[at]], rows["episode_index"][at]
+            raise DataError(f"{path}: {what} (frame {expected[at]} of episode {episode})")
+
+    refuse(rows["frame_index"] != expected, "a frame is missing, or is there twice")
+    apart = np.abs(rows["timestamp"] - expected / info["fps"])
+    refuse(~(apart < 0.5 / info["fps"]), f"a timestamp is not where {info['fps']} frames a second put it")
+    for name in kept:
+        refuse(~np.isfinite(rows[name]).all(1), f"'{name}' is not finite")
     return rows
 
 
-def _numbers(table: pa.Table, info: Mapping[str, Any], name: str, folder: Path) -> Floats | None:
-    """A column as rows of finite numbers, or none where the dataset has no such feature."""
-    if name not in info["features"]:
-        return None
-    column = table[name].combine_chunks()
-    kind = column.type
-    values = column.flatten() if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind) else column
-    if not (pa.types.is_floating(values.type) or pa.types.is_integer(values.type)):
-        raise DataError(f"{folder}: '{name}' is {kind}; it must be lists of numbers")
-    width, ragged = divmod(len(values), len(table))
-    if column.null_count or values.null_count or ragged or not width:
-        raise DataError(f"{folder}: rows of '{name}' are empty, or not of one length")
-    if pa.types.is_list(kind) and len(set(np.diff(column.offsets.to_numpy()).tolist())) != 1:
-        raise DataError(f"{folder}: rows of '{name}' are not of one length")
-    found: npt.NDArray[np.float32] = values.to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, width)
-    bad = np.flatnonzero(~np.isfinite(found).all(1))
-    if len(bad):
-        episode, frame = (table[column][int(bad[0])].as_py() for column in ("episode_index", "frame_index"))
-        raise DataError(f"{folder}: '{name}' of frame {frame} of episode {episode} is not finite ({len(bad)} rows)")
+def _joined(
+    folder: Path, parts: Mapping[str, Mapping[str, npt.NDArray[Any]]]
+) -> tuple[dict[str, npt.NDArray[Any]], list[str]]:
+    """The columns of several tables, and of which table each row is."""
+    first, *others = parts
+    for name, column in parts[first].items():
+        for other in others:
+            if (shape := parts[other][name].shape[1:]) != column.shape[1:]:
+                raise DataError(f"{folder / other}: '{name}' is {shape} a frame, {column.shape[1:]} in {first}")
+    rows = {name: np.concatenate([part[name] for part in parts.values()]) for name in parts[first]}
+    return rows, [file for file, part in parts.items() for _ in range(len(part["frame_index"]))]
+
+
+def _columns(table: pa.Table, kept: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+    """Columns of a table: those that count as (N,), numbers as (N, D)."""
+    found: dict[str, npt.NDArray[Any]] = {}
+    for name in (*COUNTED, *kept):
+        if name not in table.column_names:
+            raise DataError(f"has no column '{name}'")
+        column, kind = table[name].combine_chunks(), table[name].type
+        lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+        values = column.flatten() if lists and name in kept else column
+        whole = pa.types.is_integer(values.type)
+        if not (whole or (pa.types.is_floating(values.type) and not name.endswith("_index"))):
+            raise DataError(f"has a column '{name}' of {kind}; it must be numbers{' in lists' if name in kept else ''}")
+        if column.null_count or values.null_count:
+            raise DataError(f"has gaps in its column '{name}'")
+        widths = pc.unique(pc.list_value_length(column)).to_pylist() if lists else [1]
+        if len(column) and (len(widths) != 1 or not widths[0]):
+            raise DataError(f"has rows of '{name}' that are empty, or not of one length")
+        found[name] = values.to_numpy(zero_copy_only=False)
+        if name in kept:
+            with np.errstate(over="ignore"):  # what is too large becomes infinite, and that is refused
+                found[name] = found[name].astype(np.float32).reshape(len(column), *widths[:1])
     return found
 
 
-def _place(one: Mapping[str, Any], kind: str, info: Mapping[str, Any], packed: bool) -> dict[str, int]:
+def _place(folder: Path, one: Mapping[str, Any], kind: str, info: Mapping[str, Any], packed: bool) -> dict[str, int]:
     """The numbers that name a file of an episode."""
     if not packed:
         number = one["episode_index"]
-        return {"episode_index": number, "episode_chunk": number // (info.get("chunks_size") or 1000)}
+        size = info.get("chunks_size", 1000)
+        if not isinstance(size, int) or size < 1:
+            raise DataError(f"{folder / INFO}: chunks_size is {size!r}; it must be at least 1")
+        return {"episode_index": number, "episode_chunk": number // size}
     place = {name: one.get(f"{kind}/{name}") for name in ("chunk_index", "file_index")}
     if not all(isinstance(number, int) for number in place.values()):
-        raise DataError(f"the index does not say in which file of '{kind}' episode {one['episode_index']} is")
+        raise DataError(f"{folder / EPISODES} does not say in which file of '{kind}' episode {one['episode_index']} is")
     return {name: number for name, number in place.items() if number is not None}
 
 
 def _clip(folder: Path, info: Mapping[str, Any], name: str, one: Mapping[str, Any], packed: bool) -> Clip:
     pattern = info.get("video_path") or VIDEO
-    file = _filled(pattern, {"video_key": name, **_place(one, f"videos/{name}", info, packed)}, folder)
+    file = _filled(pattern, {"video_key": name, **_place(folder, one, f"videos/{name}", info, packed)}, folder)
     start = one.get(f"videos/{name}/from_timestamp", 0.0) if packed else 0.0
     if not isinstance(start, int | float) or not (math.isfinite(start) and start >= 0):
-        raise DataError(f"{folder}: episode {one['episode_index']} begins at {start!r} s of '{file}'")
+        raise DataError(f"{folder / file}: episode {one['episode_index']} begins at {start!r} s of it, says the index")
     return Clip(inside(folder, file), float(start))
 
 
 def _filled(pattern: object, values: Mapping[str, int | str], folder: Path) -> str:
     try:
         return str(pattern).format(**values)
-    except (ValueError, KeyError, IndexError, AttributeError, MemoryError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, MemoryError) as error:
         raise DataError(f"{folder / INFO}: the path {pattern!r} cannot be filled in: {error!r}") from None
 
 
@@ -281,8 +306,20 @@ def _short(name: str) -> str:
     return name.removeprefix(IMAGES)
 
 
-def _table(path: Path) -> pa.Table:
+def _task(one: Mapping[str, Any]) -> str:
+    told = one.get("tasks")
+    return "; ".join(map(str, told)) if isinstance(told, list) else str(told or "")
+
+
+def _without_stats(table: pa.Table) -> pa.Table:
+    return table.select([name for name in table.column_names if not name.startswith("stats/")])
+
+
+def _told(path: Path, what: Callable[[pa.Table], T]) -> T:
+    """What is asked of a table. Raises `DataError` that names its file."""
     try:
-        return pq.read_table(path, partitioning=None)
-    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        return what(pq.read_table(path, partitioning=None, page_checksum_verification=True))
+    except DataError as error:
+        raise DataError(f"{path} {error}") from None
+    except (pa.ArrowException, OSError, ValueError, LookupError, MemoryError) as error:
         raise DataError(f"{path} is no table that can be read: {str(error).splitlines()[0]}") from None

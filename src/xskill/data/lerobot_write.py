@@ -8,16 +8,16 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from xskill.data.lerobot import ACTION, DATA, EPISODES, EXTRA, IMAGES, INFO, STATE, STATS, TASKS, VIDEO
+from xskill.data.lerobot_stats import Stats, stats_of, stats_of_pictures, together
 from xskill.data.recording import Pixels, Recording, Source
 from xskill.data.video import encode_video
 from xskill.engine.folder import ASIDE, finish_folder, refused, to_bytes
@@ -87,7 +87,7 @@ class _Pack:
         self._tasks: dict[str, int] = {}
         self._videos = {camera: _Video(folder, IMAGES + camera, source.fps) for camera in source.sizes}
         self._table = _Table(folder)
-        self._moments: dict[str, _Moments] = {}
+        self._stats: dict[str, list[Stats]] = {}
         self._kinds: dict[str, int] | None = None
 
     def add(self, recording: Recording) -> None:
@@ -127,18 +127,17 @@ class _Pack:
             "index": self.frames + steps,
             "task_index": np.full(length, task),
         }
-        seen = {
-            IMAGES + camera: np.concatenate([f.reshape(-1, 3) for f in kept]) / 255 for camera, kept in samples.items()
-        }
         columns: dict[str, np.ndarray] = {name: column[:, None] for name, column in counted.items()}
-        every: dict[str, np.ndarray] = {**numbers, **columns, **seen}
-        for name, array in every.items():
-            self._moments.setdefault(name, _Moments()).add(array)
+        stats = {name: stats_of(array) for name, array in {**numbers, **columns}.items()}
+        stats |= {IMAGES + camera: stats_of_pictures(kept) for camera, kept in samples.items()}
+        for name, found in stats.items():
+            self._stats.setdefault(name, []).append(found)
         at: dict[str, Any] = {"episode_index": number, "tasks": [recording.task], "length": length}
         at |= {"dataset_from_index": self.frames, "dataset_to_index": self.frames + length}
         at |= self._table.add(pa.table({**{name: _lists(array) for name, array in numbers.items()}, **counted}))
         for video in self._videos.values():
             at |= video.take(length)
+        at |= {f"stats/{name}/{kind}": value.tolist() for name, of in stats.items() for kind, value in of.items()}
         self.episodes.append(at | {"meta/episodes/chunk_index": 0, "meta/episodes/file_index": 0})
         self.names.append(recording.name)
         self.frames += length
@@ -153,7 +152,8 @@ class _Pack:
         """Write all that is not frames and rows."""
         source, meta = self.source, self.folder / "meta"
         (self.folder / EPISODES / "chunk-000").mkdir(parents=True)
-        pq.write_table(pa.Table.from_pylist(self.episodes), self.folder / EPISODES / "chunk-000/file-000.parquet")
+        index = self.folder / EPISODES / "chunk-000/file-000.parquet"
+        pq.write_table(pa.Table.from_pylist(self.episodes), index, write_page_checksum=True)
         _write_tasks(self.folder / TASKS, self._tasks)
         features: dict[str, Any] = {
             IMAGES + camera: {
@@ -178,7 +178,10 @@ class _Pack:
             "features": features,
         }  # fmt: skip
         (meta / Path(INFO).name).write_bytes(to_bytes(info))
-        stats = {name: moments.told(picture=name.startswith(IMAGES)) for name, moments in self._moments.items()}
+        stats = {
+            name: {kind: value.tolist() for kind, value in together(parts).items()}
+            for name, parts in self._stats.items()
+        }
         (meta / Path(STATS).name).write_bytes(to_bytes(stats))
         extra = {"names": self.names, "source": dict(source.about), "left_out": problems}
         (meta / Path(EXTRA).name).write_bytes(to_bytes(extra))
@@ -247,7 +250,7 @@ class _Table:
         if self._writer is None:
             path = self._folder / DATA.format(chunk_index=chunk, file_index=file)
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(path, rows.schema)
+            self._writer = pq.ParquetWriter(path, rows.schema, write_page_checksum=True)
         self._writer.write_table(rows)
         self._bytes += rows.nbytes
         return {"data/chunk_index": chunk, "data/file_index": file}
@@ -256,28 +259,6 @@ class _Table:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-
-
-@dataclass
-class _Moments:
-    """Least, largest, mean and deviation of numbers that come a piece at a time, (N, D) each."""
-
-    count: int = 0
-    sums: list[npt.NDArray[np.float64]] = field(default_factory=list)
-
-    def add(self, values: np.ndarray) -> None:
-        values = values.astype(np.float64)
-        new = [values.min(0), values.max(0), values.sum(0), np.square(values).sum(0)]
-        together = (np.minimum, np.maximum, np.add, np.add)
-        self.sums = [f(a, b) for f, a, b in zip(together, self.sums, new, strict=True)] if self.sums else new
-        self.count += len(values)
-
-    def told(self, *, picture: bool) -> dict[str, Any]:
-        low, high, total, squares = self.sums
-        mean = total / self.count
-        deviation = np.sqrt(np.maximum(squares / self.count - mean**2, 0))
-        shaped = {"min": low, "max": high, "mean": mean, "std": deviation}
-        return {n: (v[:, None, None] if picture else v).tolist() for n, v in shaped.items()} | {"count": [self.count]}
 
 
 def _sampled(frames: Any, kept: list[Pixels]) -> Iterator[Pixels]:
@@ -307,6 +288,8 @@ def _checked(name: str, array: np.ndarray, length: int) -> np.ndarray:
 
 
 def _lists(array: np.ndarray) -> pa.Array:
+    if array.shape[1] == 1:  # a feature of one number is no list to LeRobot
+        return pa.array(array[:, 0])
     return pa.FixedSizeListArray.from_arrays(pa.array(array.reshape(-1)), array.shape[1])
 
 

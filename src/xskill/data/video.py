@@ -54,6 +54,8 @@ def opened(path: Path) -> Iterator[tuple[Any, Any, About]]:
                 kinds = ", ".join(stream.type for stream in container.streams) or "nothing"
                 raise VideoError(f"{path} has no picture, only {kinds}")
             stream = container.streams.video[0]
+            if stream.codec_context is None:
+                raise VideoError(f"{path} is damaged, or of a kind that cannot be decoded")
             height, width = stream.codec_context.height, stream.codec_context.width
             if not (0 < height <= LARGEST and 0 < width <= LARGEST):
                 raise VideoError(f"{path} says its frames are {width} x {height}; at most {LARGEST} a side are read")
@@ -61,7 +63,7 @@ def opened(path: Path) -> Iterator[tuple[Any, Any, About]]:
             rate, seconds = float(stream.average_rate or 25), (container.duration or 0) / 1e6
             promised = min(stream.frames or math.inf, seconds * rate or math.inf)  # what was cut away is not shown
             yield container, stream, About(height, width, rate, seconds, promised)
-    except (av.error.FFmpegError, OSError, ValueError, MemoryError) as error:
+    except (av.error.FFmpegError, OSError, ValueError, OverflowError, MemoryError) as error:
         raise VideoError(f"{path} is no video that can be read: {getattr(error, 'strerror', None) or error}") from None
 
 

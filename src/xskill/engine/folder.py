@@ -21,7 +21,7 @@ def json_lines(path: Path) -> Iterator[dict[str, Any]]:
     for line in path.read_bytes().splitlines() if path.is_file() else []:
         try:
             found = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(found, dict):
             yield found
