@@ -1,5 +1,6 @@
 """Videos read back: any shape and rate, uneven times, and a sentence for each kind of damage."""
 
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -101,3 +102,18 @@ def test_damage_is_named(tmp_path: Path) -> None:
         container.mux(stream.encode())
     with pytest.raises(DataError, match="has no picture, only audio"):
         read_video(tmp_path / "sound.mp4", SIZE)
+
+
+def test_a_scratch_that_the_decoder_notices_is_named_though_every_frame_comes_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    write_video(path, np.random.default_rng(0).integers(256, size=(30, 48, 64, 3), dtype=np.uint8), 10.0)
+    whole = path.read_bytes()
+    noticed = []
+    for at in range(len(whole) // 4, len(whole) * 3 // 4, len(whole) // 20):
+        path.write_bytes(whole[:at] + b"\xff" * 40 + whole[at + 40 :])
+        try:
+            read_video(path, SIZE)
+        except DataError as error:
+            noticed.append(str(error))
+    assert noticed
+    assert all(re.search(r"a\.mp4 is damaged at [0-3]\.\d\d s", told) for told in noticed)

@@ -18,6 +18,9 @@ from xskill.errors import DataError
 
 SOURCES = {
     "folder": "a folder of videos (mp4, mov, webm, ...), or of picture sequences, a folder each",
+    "robomimic": "a robomimic HDF5 file with pictures",
+    "zarr": "a diffusion_policy replay buffer, a .zarr folder or a .zarr.zip",
+    "minari": "a Minari dataset with pictures: its folder, or its id if it has been downloaded",
 }
 
 
@@ -92,9 +95,12 @@ def import_(kind: str, options: Import) -> None:
 def read(kind: str, named: str, choice: Choice) -> Source:
     """The recordings of a source."""
     from xskill.data.sources.folder import read_folder
+    from xskill.data.sources.minari_store import read_minari
+    from xskill.data.sources.robomimic import read_robomimic
+    from xskill.data.sources.zarr_store import read_zarr
 
-    readers = {"folder": lambda: read_folder(Path(named).expanduser(), choice)}
-    return readers[kind]()
+    readers = {"folder": read_folder, "robomimic": read_robomimic, "zarr": read_zarr, "minari": read_minari}
+    return readers[kind](Path(named).expanduser(), choice)
 
 
 def check(options: Check) -> None:

@@ -104,4 +104,6 @@ def _as_written(folder: Path) -> None:
         try:
             check_folder(folder)
         except CheckpointError as error:
-            raise DataError(f"{error}; xskill data check {folder} tells what else") from None
+            raise DataError(
+                f"{error}; xskill data check {folder} tells what else. If it was meant to change, delete its {MANIFEST}"
+            ) from None

@@ -80,6 +80,9 @@ class _Pack:
     """A dataset on its way."""
 
     def __init__(self, folder: Path, source: Source) -> None:
+        for camera in source.sizes:
+            if Path(camera).name != camera:
+                raise DataError(f"a camera is called '{camera}'; it must be a name that a file can have")
         self.folder, self.source = folder, source
         self.episodes: list[dict[str, Any]] = []
         self.names: list[str] = []

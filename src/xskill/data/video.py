@@ -60,6 +60,8 @@ def opened(path: Path) -> Iterator[tuple[Any, Any, About]]:
             if not (0 < height <= LARGEST and 0 < width <= LARGEST):
                 raise VideoError(f"{path} says its frames are {width} x {height}; at most {LARGEST} a side are read")
             stream.thread_type = "AUTO"
+            if stream.codec_context.name == "mjpeg":  # otherwise what is cut off a JPEG is made up in silence
+                stream.codec_context.options = {"err_detect": "explode"}
             rate, seconds = float(stream.average_rate or 25), (container.duration or 0) / 1e6
             promised = min(stream.frames or math.inf, seconds * rate or math.inf)  # what was cut away is not shown
             yield container, stream, About(height, width, rate, seconds, promised)
@@ -83,7 +85,7 @@ def pictures(path: Path, size: tuple[int, int]) -> Iterator[tuple[float, Pixels]
             count += 1
             if time - first > LONGEST:
                 raise _too_long(path)
-            yield time, _upright(frame, size)
+            yield time, _upright(frame, size, path)
     if not count:
         raise VideoError(f"{path} is damaged: not one of its frames can be read")
     if math.isfinite(about.frames) and count < 0.9 * about.frames - 1:
@@ -144,14 +146,16 @@ def stretch(path: Path, start: float, count: int, fps: float, size: tuple[int, i
                 continue
             if time > start + found / fps + late:
                 break
-            yield _upright(frame, size)
+            yield _upright(frame, size, path)
             found += 1
             if found == count:
                 return
     raise VideoError(f"{path} is damaged or too short: it has {found} of the {count} frames from {start:.2f} s on")
 
 
-def _upright(frame: Any, size: tuple[int, int]) -> Pixels:
+def _upright(frame: Any, size: tuple[int, int], path: Path) -> Pixels:
+    if frame.is_corrupt:
+        raise VideoError(f"{path} is damaged at {float(frame.time or 0):.2f} s; cut that away, or record it anew")
     height, width = size
     turns = round(getattr(frame, "rotation", 0) / 90) % 4
     rows, columns = (width, height) if turns % 2 else (height, width)

@@ -26,6 +26,10 @@ class Choice:
     """What is kept of every picture: left, top, right and bottom edge, as shares of its width and height."""
     cameras: tuple[str, ...] = ()
     """Which cameras, by name (default: all that are found)."""
+    states: tuple[str, ...] = ()
+    """Which arrays make up the state, of sources that have any (default: guessed, and printed)."""
+    actions: str | None = None
+    """Which array holds the actions (default: what the source's own library calls it)."""
 
     def __post_init__(self) -> None:
         left, top, right, bottom = self.crop
