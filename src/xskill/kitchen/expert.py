@@ -33,6 +33,8 @@ SETTLE = 0.4
 """Share of what is left of a way that a step may go, so that it ends softly."""
 CLEAR = 0.15
 """How near to its base (y) a travelling hand is drawn in, past doors that stand open."""
+OVER = 0.25
+"""How high above a handle the hand goes to get before it, in metres."""
 LIFT = 0.1
 """How high the kettle is carried, in metres."""
 ASIDE = np.array((0.03, 0.0, 0.0))
@@ -198,6 +200,11 @@ class Expert:
         pace *= wanted.manner.pace
         depth, aside, askew = wanted.off(data, here, facing)
         ready = grasp - wanted.manner.before * hand[:, 2] + min(1.0, aside / 0.3) * wanted.manner.bend
+        if depth > 0.06:  # it was put back behind the hand: over it, not through it
+            ready[2] += OVER
+            if here[2] < grasp[2] + 0.8 * OVER:
+                self.stage = "rise"
+                return self._move(data, here + (0, 0, OVER), facing, OPEN, SPEED)
         if aside > 0.12 or askew > 0.5:
             self.stage = "travel"
             ready[1] = max(CLEAR, ready[1] - 2 * float(np.hypot(*(ready - here)[[0, 2]])))
