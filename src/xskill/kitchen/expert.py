@@ -204,7 +204,7 @@ class Expert:
             ready[2] += OVER
             if here[2] < grasp[2] + 0.8 * OVER:
                 self.stage = "rise"
-                return self._move(data, here + (0, 0, OVER), facing, OPEN, SPEED)
+                return self._move(data, here + np.array((0, 0, OVER)), facing, OPEN, SPEED)
         if aside > 0.12 or askew > 0.5:
             self.stage = "travel"
             ready[1] = max(CLEAR, ready[1] - 2 * float(np.hypot(*(ready - here)[[0, 2]])))
