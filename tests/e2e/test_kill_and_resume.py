@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import launcher, log_of, newest_files
 
-STEPS = 150
+STEPS = 80
 
 
 def command(out: Path, processes: int, every: int, *more: str) -> list[str]:
