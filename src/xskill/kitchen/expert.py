@@ -299,6 +299,8 @@ class Handle:
 
     def about(self, data: mujoco.MjData, here: Floats, facing: Floats) -> bool:
         """Whether the hand is so near that it cannot go elsewhere without drawing back."""
+        if np.abs(here - data.site_xpos[self._site]).max() > 0.5:  # most are, and that is quickly seen
+            return False
         depth, aside, _ = self.off(data, here, facing)
         return aside < 0.05 and -self.hold.clear < depth < 0.06
 

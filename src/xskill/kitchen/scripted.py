@@ -87,13 +87,13 @@ def demonstrate(order: Sequence[str], *key: int | str) -> Demonstration:
         random = numpy_generator("scripted", *key, attempt)
         performer = Expert(kitchen.scene.model, order, int(random.integers(2**62)))
         kitchen.reset(options={"qpos": _start(random), "limit": LENGTHS[-1]})
-        rest, states, speeds, actions = int(random.integers(4, 13)), [], [], []
+        rest, states, speeds, actions = int(random.integers(2, 8)), [], [], []
         while rest and not kitchen.progress.truncated:
-            rest -= performer.next(kitchen.data) is None
             states.append(kitchen.data.qpos.copy())
             speeds.append(kitchen.data.qvel.copy())
             actions.append(performer.act(kitchen.data))
             kitchen.move(actions[-1])
+            rest -= performer.stage == "rest"
         name = "-".join(map(str, key)) or "0"
         demo = Demonstration(name, "_".join(order), np.array(states), np.array(actions), np.array(speeds))
         if not rest and demo.order == order and (len(order) != TASKS_EACH or len(demo) in LENGTHS):
