@@ -48,7 +48,8 @@ def main() -> None:
         dataset = open_dataset(folder / "videos")
         bank = bank_of(dataset, "pattern", folder / "banks", {"side": "side"}, options.size)
         making = time.perf_counter() - began
-        store, device = bank.on(torch.device("cpu"), "side"), torch.device("cpu")
+        device = torch.device("cpu")
+        store = bank.on(device, "side")
 
         def places() -> tuple[np.ndarray, np.ndarray]:
             return random.integers(options.videos, size=options.clips), random.integers(

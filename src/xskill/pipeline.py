@@ -18,7 +18,7 @@ from xskill.engine.checkpoint import load_pretrained
 from xskill.engine.config import Device, LoopConfig, Tracker, from_json, to_json
 from xskill.engine.distributed import agreed, processes, wait_for_everyone
 from xskill.engine.folder import check_folder, whole, without_nan
-from xskill.engine.log import Bars, check_trackers
+from xskill.engine.log import Bars, check_trackers, plain_console
 from xskill.engine.loop import Phase, train
 from xskill.engine.run import Run, open_run
 from xskill.engine.signals import StopOnSignal
@@ -55,7 +55,7 @@ def run(preset: str, config: Config, where: Where, *, only_discover: bool = Fals
     for name, size in shared.items():
         if size % place.num_processes:
             raise ConfigError(f"{name} is {size}; {place.num_processes} processes cannot share them evenly")
-    console = Console(quiet=not place.is_main_process, soft_wrap=True, highlight=False, markup=False)
+    console = plain_console(quiet=not place.is_main_process)
     opened = Run(where.folder, to_json(config))
     with ExitStack() as stack:
         stop = stack.enter_context(StopOnSignal(quiet=not place.is_main_process))
@@ -105,7 +105,7 @@ class Training:
 
     def data(self) -> TrainingData:
         """The banks to learn from, made if need be; other processes wait while the first one makes them."""
-        if self.config.data.recorded:
+        if self.config.data.of_datasets:
             from xskill.data.decode import prepare
         else:
             from xskill.kitchen.dataset import prepare

@@ -13,9 +13,9 @@ from statistics import median
 from typing import Any
 
 import tyro
-from rich.console import Console
 
 from xskill.engine.folder import fingerprint, json_lines, write_file
+from xskill.engine.log import plain_console
 from xskill.engine.run import read_config
 from xskill.errors import RunError
 from xskill.version import __version__
@@ -77,7 +77,7 @@ def report(options: Report) -> None:
     page += "<meta name=viewport content='width=device-width'><body>" + "\n".join(parts) + "</body></html>\n"
     out = options.out.expanduser() if options.out else folder / "report.html"
     write_file(out, page.encode())
-    Console(highlight=False, markup=False, soft_wrap=True).print(f"{out}: {len(page) / 1e6:.1f} MB")
+    plain_console().print(f"{out}: {len(page) / 1e6:.1f} MB")
 
 
 def _trainings_in(folder: Path) -> dict[str, Path]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from xskill.engine.config import CORES, DATA, Device
+from xskill.engine.log import plain_console
 from xskill.errors import ConfigError, Interrupted, RunError
 
 
@@ -101,7 +102,7 @@ class Sweep:
 
 def sweep(name: str, options: Sweep, out: Path) -> None:
     """Do what the options say, in the folder `out`."""
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = plain_console()
     rows = [row for row in SWEEPS[name][1] if not options.rows or row.name in options.rows]
     if unknown := set(options.rows) - {row.name for row in rows}:
         names = ", ".join(f"'{row.name}'" for row in SWEEPS[name][1])

@@ -14,6 +14,10 @@ from xskill.data.recording import Pixels, Recording, Source
 from xskill.data.video import encode_video, stretch
 
 CAMERAS = {"top": (64, 96), "wrist": (64, 64)}
+SHORT = (5, 3)
+"""Lengths of the episodes that damage is done to."""
+TABLE, INDEX = "data/chunk-000/file-000.parquet", "meta/episodes/chunk-000/file-000.parquet"
+FILM = f"videos/{IMAGES}top/chunk-000/file-000.mp4"
 LENGTHS = (7, 1, 12, 19, 4)
 TASKS = ("open the microwave", "die Tür öffnen")
 STATES, ACTIONS = 9, 4

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from tests.data.test_frames import anonymous_memory
 from xskill.data.check import check_dataset
 from xskill.data.config import DataConfig
 from xskill.data.decode import bank_of, prepare
-from xskill.data.frames import FrameBank
-from xskill.data.lerobot import open_dataset
+from xskill.data.frames import FrameBank, Making
+from xskill.data.lerobot import Clip, open_dataset
 from xskill.data.lerobot_write import write_dataset
 from xskill.data.recording import Pixels, Recording, Source
 from xskill.data.sources.bank import read_bank
@@ -79,7 +79,7 @@ def test_making_a_bank_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.
 
     real, asked = decode._decode, []
 
-    def stopped(making, episode, clips):  # type: ignore[no-untyped-def]
+    def stopped(making: Making, episode: int, clips: Mapping[str, Clip]) -> int:
         asked.append(episode)
         if len(asked) == 2:
             raise KeyboardInterrupt
@@ -102,7 +102,7 @@ def test_frames_that_are_not_there_do_not_reach_a_bank(tmp_path: Path) -> None:
         bank_of(open_dataset(folder), "people", tmp_path / "banks", {"side": "eye0"}, 24)
     found = check_dataset(folder)
     assert not found.ok
-    assert any("has changed since it was written" in problem for problem in found.problems)
+    assert any("does not match its sha256" in problem for problem in found.problems)
 
     (folder / "manifest.json").unlink()  # as with datasets that others wrote
     video.write_bytes(whole[: len(whole) // 2])
@@ -135,7 +135,7 @@ def test_datasets_are_prepared_for_training(tmp_path: Path) -> None:
         config = DataConfig(
             **{"robot": str(tmp_path / "arm"), "demonstrators": (str(tmp_path / "people"),), "size": 24} | changes
         )
-        assert config.recorded
+        assert config.of_datasets
         data = prepare(config, tmp_path / "banks", workers=1, say=said.append, progress=lambda *_: None)
         sides = [
             (len(data.split.of(b, data.split.train)), len(data.split.of(b, data.split.held_out))) for b in data.banks
@@ -153,7 +153,17 @@ def test_datasets_are_prepared_for_training(tmp_path: Path) -> None:
         ready(demonstrators=(str(written(tmp_path / "other/arm")),))
     with pytest.raises(DataError, match="has one episode"):
         ready(cameras=("eye0",), demonstrators=(str(written(tmp_path / "few", (5,))),))
-    assert not DataConfig().recorded
+    with pytest.raises(DataError, match="has one camera; 2 are asked for"):
+        ready(robot=str(written(tmp_path / "eye", (9,) * 10, robot=True)), cameras=("side", "wrist"))
+
+
+def test_a_folder_that_is_called_like_a_body_is_no_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "franka").mkdir()
+    assert not DataConfig().of_datasets
+    written(tmp_path / "arm", robot=True)
+    assert DataConfig(robot="arm").of_datasets
+    assert DataConfig(robot="./nowhere").of_datasets
 
 
 def test_a_bank_becomes_a_dataset_and_a_bank_again(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_what_is_not_there_or_nothing_of_ours_is_said(tmp_path: Path) -> None:
         (tmp_path / name).write_text("hello")
         with pytest.raises(DataError, match=answer):
             read_demonstrations(tmp_path / name)
-    with pytest.raises(DataError, match="not a Minari dataset that is on this machine"):
+    with pytest.raises(DataError, match="there is no Minari dataset no/such/dataset-v0"):
         read_demonstrations("minari:no/such/dataset-v0")
 
 

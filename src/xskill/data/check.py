@@ -1,6 +1,5 @@
 """Whether a dataset is fit to be learned from, and if not, why."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 
 from xskill.data.lerobot import Clip, Dataset, open_dataset
 from xskill.data.video import stretch
-from xskill.engine.folder import MANIFEST, read_manifest
+from xskill.engine.folder import MANIFEST, damages, read_manifest
 from xskill.engine.workers import spread
 from xskill.errors import CheckpointError, DataError
 
@@ -36,7 +35,7 @@ def check_dataset(
     folder: Path, *, workers: int = 1, progress: Callable[[str, int, int], None] = lambda name, added, total: None
 ) -> Findings:
     """Read every table and decode every frame. `progress` is told the folder's name, frames added, frames in all."""
-    problems = list(_changed(folder))
+    problems = _changed(folder)
     try:
         dataset = open_dataset(folder)
     except DataError as error:
@@ -47,7 +46,7 @@ def check_dataset(
         for camera, clips in dataset.clips.items()
         for episode, clip in enumerate(clips)
     ]
-    for found, length in spread(_seen, jobs, workers) if workers > 1 else (_seen(*job) for job in jobs):
+    for found, length in spread(_seen, jobs, workers):
         problems += found
         progress(folder.name, length, total)
     problems += _unfit(dataset)
@@ -59,19 +58,9 @@ def _changed(folder: Path) -> list[str]:
     if not (folder / MANIFEST).is_file():
         return []
     try:
-        files = read_manifest(folder)["files"]
+        return list(damages(folder, read_manifest(folder)))
     except CheckpointError as error:
         return [str(error)]
-    wrong = []
-    for name, expected in files.items():
-        path = folder / name
-        if not path.is_file():
-            wrong.append(f"{path} is missing")
-            continue
-        with path.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != expected["sha256"]:
-                wrong.append(f"{path} has changed since it was written: its sha256 is another")
-    return wrong
 
 
 def _seen(camera: str, name: str, clip: Clip, length: int, fps: float) -> tuple[list[str], int]:

@@ -7,13 +7,12 @@ from typing import Annotated
 
 import numpy as np
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from xskill.data.recording import Source
 from xskill.data.sources import Choice
 from xskill.engine.config import CORES
-from xskill.engine.log import Bars
+from xskill.engine.log import Bars, plain_console
 from xskill.errors import DataError
 
 SOURCES = {
@@ -71,16 +70,15 @@ def import_(kind: str, options: Import) -> None:
     """Do what the options say."""
     from xskill.data.lerobot_write import write_dataset
 
-    console = _console()
+    console = plain_console()
     source = read(kind, options.source, options.choice)
     for note in source.notes:
         console.print(note)
     out = options.out.expanduser()
-    recordings = list(source.recordings)
     with Bars(console) as bars:
         written = write_dataset(
             out, source, options.robot or out.resolve().name, overwrite=options.overwrite,
-            progress=lambda name: bars.advance("episodes", 1, len(recordings)),
+            progress=lambda name: bars.advance("episodes", 1, len(source.recordings)),
         )  # fmt: skip
     console.print(f"{written.episodes} episodes, {written.frames} frames in {out}")
     for problem in written.problems:
@@ -107,8 +105,8 @@ def check(options: Check) -> None:
     """Do what the options say. Raises `DataError` when the dataset is not fit."""
     from xskill.data.check import check_dataset
 
-    console, folder = _console(), options.folder.expanduser()
-    with Bars(Console(quiet=True) if options.json else console) as bars:
+    console, folder = plain_console(), options.folder.expanduser()
+    with Bars(plain_console(quiet=options.json)) as bars:
         found = check_dataset(folder, workers=options.workers, progress=bars.advance)
     if options.json:
         console.print(as_json.dumps(found.about()))
@@ -129,7 +127,7 @@ def show(options: Show) -> None:
     from xskill.data.lerobot import open_dataset
     from xskill.data.video import stretch
 
-    console, dataset = _console(), open_dataset(options.folder.expanduser())
+    console, dataset = plain_console(), open_dataset(options.folder.expanduser())
     seconds = dataset.lengths / dataset.fps
     table = Table(show_header=False)
     for name, value in {
@@ -156,7 +154,3 @@ def show(options: Show) -> None:
     out = options.out or Path(f"{dataset.folder.resolve().name}.png")
     imsave(out, np.concatenate(rows))
     console.print(f"frames of {len(rows)} episodes, camera '{camera}', in {out}")
-
-
-def _console() -> Console:
-    return Console(highlight=False, markup=False, soft_wrap=True)

@@ -52,6 +52,6 @@ class DataConfig:
         require(self.held_out >= 1, "held_out", self.held_out, "at least 1")
 
     @property
-    def recorded(self) -> bool:
+    def of_datasets(self) -> bool:
         """Whether it is datasets that are named, and not bodies of the kitchen."""
-        return any(mark in self.robot for mark in "/\\.~") or Path(self.robot).is_dir()
+        return "/" in self.robot or (Path(self.robot) / "meta").is_dir()

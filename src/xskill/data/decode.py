@@ -35,6 +35,8 @@ def prepare(
         dataset = open_dataset(path)
         wanted = config.cameras if path is paths[0] else config.cameras[:1]
         cameras = {camera: dataset.camera(camera) for camera in wanted}
+        if len(set(cameras.values())) < len(cameras):
+            raise DataError(f"{path} has one camera; {len(cameras)} are asked for ({', '.join(wanted)})")
         for camera, taken in cameras.items():
             if camera != taken:
                 say(f"{name}: its camera '{taken}' is taken for '{camera}'")
@@ -73,7 +75,7 @@ def bank_of(
         total = int(lengths.sum())
         progress(embodiment, total - int(lengths[list(todo)].sum()), total)
         jobs = [(making, episode, {camera: found[episode] for camera, found in clips.items()}) for episode in todo]
-        for episode in spread(_decode, jobs, workers) if workers > 1 else (_decode(*job) for job in jobs):
+        for episode in spread(_decode, jobs, workers):
             progress(embodiment, int(lengths[episode]), total)
             yield episode
 

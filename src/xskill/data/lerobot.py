@@ -76,11 +76,6 @@ class Dataset:
         raise DataError(f"{self.folder} has no camera '{wanted}'{did_you_mean(wanted, self.clips)}")
 
 
-def is_dataset(folder: Path) -> bool:
-    """Whether a folder looks like one."""
-    return (folder / INFO).is_file()
-
-
 def open_dataset(folder: Path) -> Dataset:
     """Read all tables of a dataset. Raises `DataError` at the first thing that is not as it should be."""
     info = _info(folder)
@@ -122,7 +117,7 @@ def inside(folder: Path, name: str) -> Path:
 def _info(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise DataError(f"there is no dataset {folder}: it is not a folder")
-    if not is_dataset(folder):
+    if not (folder / INFO).is_file():
         raise DataError(f"{folder} is no LeRobot dataset: it has no {INFO}; make one of videos with xskill data import")
     path = inside(folder, INFO)
     info = _json(path)

@@ -6,7 +6,7 @@ episode that cannot be read leaves nothing behind.
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +43,12 @@ class Written:
 
 
 def write_dataset(
-    folder: Path, source: Source, robot: str, *, overwrite: bool = False, progress: Any = lambda name: None
+    folder: Path,
+    source: Source,
+    robot: str,
+    *,
+    overwrite: bool = False,
+    progress: Callable[[str], None] = lambda name: None,
 ) -> Written:
     """Write the recordings of a source as the dataset `folder`. `progress` is told the name of each one done.
 
@@ -153,7 +158,7 @@ class _Pack:
 
     def finish(self, robot: str, problems: list[str]) -> None:
         """Write all that is not frames and rows."""
-        source, meta = self.source, self.folder / "meta"
+        source = self.source
         (self.folder / EPISODES / "chunk-000").mkdir(parents=True)
         index = self.folder / EPISODES / "chunk-000/file-000.parquet"
         pq.write_table(pa.Table.from_pylist(self.episodes), index, write_page_checksum=True)
@@ -180,14 +185,14 @@ class _Pack:
             "splits": {"train": f"0:{len(self.episodes)}"}, "data_path": DATA, "video_path": VIDEO,
             "features": features,
         }  # fmt: skip
-        (meta / Path(INFO).name).write_bytes(to_bytes(info))
+        (self.folder / INFO).write_bytes(to_bytes(info))
         stats = {
             name: {kind: value.tolist() for kind, value in together(parts).items()}
             for name, parts in self._stats.items()
         }
-        (meta / Path(STATS).name).write_bytes(to_bytes(stats))
+        (self.folder / STATS).write_bytes(to_bytes(stats))
         extra = {"names": self.names, "source": dict(source.about), "left_out": problems}
-        (meta / Path(EXTRA).name).write_bytes(to_bytes(extra))
+        (self.folder / EXTRA).write_bytes(to_bytes(extra))
 
 
 class _Video:

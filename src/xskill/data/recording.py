@@ -1,7 +1,7 @@
 """What every source of demonstrations is turned into: recordings, one after the other."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ class Recording:
 class Source:
     """Recordings of one embodiment, not yet read."""
 
-    recordings: Iterable[Recording]
+    recordings: Sequence[Recording]
     fps: float
     sizes: Mapping[str, tuple[int, int]]
     """Camera -> height and width of its frames."""
@@ -40,5 +40,5 @@ class Source:
     """Where they come from, for the dataset to keep."""
     notes: tuple[str, ...] = ()
     """What was guessed, for the user to see."""
-    problems: tuple[str, ...] = field(default=())
+    problems: tuple[str, ...] = ()
     """What could not even be opened: a sentence each, with the file's name."""

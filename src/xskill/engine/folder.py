@@ -101,16 +101,23 @@ def read_manifest(path: Path) -> dict[str, Any]:
 def check_folder(path: Path) -> dict[str, Any]:
     """The manifest of a folder after every file was compared with it. Raises `CheckpointError` at the first damage."""
     manifest = read_manifest(path)
+    for damage in damages(path, manifest):
+        raise CheckpointError(damage)
+    return manifest
+
+
+def damages(path: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
+    """A sentence for every file of a folder that is not as its manifest says it was written."""
     for name, expected in manifest["files"].items():
         file = path / name
         if not file.is_file():
-            raise CheckpointError(f"{file} is missing")
-        if (size := file.stat().st_size) != expected["bytes"]:
-            raise CheckpointError(f"{file} has {size} bytes; {expected['bytes']} were written")
-        with file.open("rb") as stream:
-            if hashlib.file_digest(stream, "sha256").hexdigest() != expected["sha256"]:
-                raise CheckpointError(f"{file} does not match its sha256; its content changed on disk")
-    return manifest
+            yield f"{file} is missing"
+        elif (size := file.stat().st_size) != expected["bytes"]:
+            yield f"{file} has {size} bytes; {expected['bytes']} were written"
+        else:
+            with file.open("rb") as stream:
+                if hashlib.file_digest(stream, "sha256").hexdigest() != expected["sha256"]:
+                    yield f"{file} does not match its sha256; its content changed on disk"
 
 
 def whole(path: Path) -> bool:

@@ -29,6 +29,11 @@ from xskill.errors import ConfigError
 Metrics = Mapping[str, float]
 
 
+def plain_console(*, quiet: bool = False) -> Console:
+    """Where commands print: what they say, as they say it, however wide the terminal is."""
+    return Console(quiet=quiet, highlight=False, markup=False, soft_wrap=True)
+
+
 class MetricLog(Protocol):
     """Where metrics go."""
 

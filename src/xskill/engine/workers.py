@@ -24,8 +24,12 @@ def spread(
 ) -> Iterator[Result]:
     """`work(*job)` for every job, in other processes, as they are done; each begins with `opening(*told)`.
 
-    What a job raises ends the others. Raises `DataError` when a process dies.
+    One worker without an opening is this process itself. What a job raises ends the others. Raises `DataError` when a
+    process dies.
     """
+    if workers == 1 and opening is None:
+        yield from (work(*job) for job in jobs)
+        return
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _open, (opening, told))
     try:
         for job in as_completed([pool.submit(work, *job) for job in jobs]):

@@ -20,7 +20,7 @@ from xskill.data.video import write_video
 from xskill.engine.config import CORES, DATA, Device, did_you_mean, first_end, from_json
 from xskill.engine.distributed import chosen
 from xskill.engine.folder import check_folder, fingerprint, json_lines, make_folder, to_bytes, write_file
-from xskill.engine.log import Bars
+from xskill.engine.log import Bars, plain_console
 from xskill.engine.seeds import seed_of
 from xskill.errors import ConfigError, DataError
 from xskill.evaluate.protocol import Trial, new_orders, settings, trials
@@ -88,7 +88,7 @@ class Evaluate:
 
 def evaluate(suite: str, options: Evaluate) -> None:
     """Do what the options say."""
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = plain_console()
     out = (options.out or Path("runs/eval") / suite).expanduser()
     if not options.model or not options.methods:
         raise ConfigError("there is nothing to score; name at least one --model and one of the --methods")

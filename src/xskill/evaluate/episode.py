@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from rich.console import Console
 
 from xskill.compose.agent import Decision, load
 from xskill.compose.plan import SkillPlan, plan_of
@@ -16,6 +15,7 @@ from xskill.data.video import read_video, write_video
 from xskill.discover.look import prototype_colours
 from xskill.engine.config import Device
 from xskill.engine.folder import make_folder, to_bytes, write_file
+from xskill.engine.log import plain_console
 from xskill.errors import ConfigError
 from xskill.evaluate.protocol import Setting, Trial
 from xskill.evaluate.rollouts import Record, Robots, side_by_side, watched
@@ -56,7 +56,7 @@ class Compose:
 
 def compose(options: Compose) -> None:
     """Do what the options say."""
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = plain_console()
     asked, undo = check_tasks(options.asked), _undo(options.undo)
     if options.condition < 0 or options.steps < 0:
         raise ConfigError(f"--condition {options.condition} and --steps {options.steps} must not be below 0")

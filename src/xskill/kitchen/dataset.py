@@ -44,6 +44,11 @@ def prepare(
     progress: Callable[[str, int, int], None],
 ) -> TrainingData:
     """Open the banks for a config in `folder`, or make them. `progress` is told (body, frames added, frames in all)."""
+    for body in (config.robot, *config.demonstrators):
+        if body not in BODIES:
+            raise ConfigError(f"there is no body '{body}', and no dataset of that name{did_you_mean(body, BODIES)}")
+    if not BODIES[config.robot].arm:
+        raise ConfigError(f"'{config.robot}' has no arm to act with; data.robot must be franka")
     if not config.demos:
         raise ConfigError(
             "there are no demonstrations to learn from; name them with --data.demos PATH (the relay-policy-learning "
@@ -58,8 +63,6 @@ def prepare(
     parts = split(read.good, config.unseen, config.level, config.held_out)
     if read.shown:
         parts = parts.with_(split(read.shown, config.unseen, config.level, config.held_out))
-    if config.robot in BODIES and not BODIES[config.robot].arm:
-        raise ConfigError(f"'{config.robot}' has no arm to act with; data.robot must be franka")
     for camera in config.cameras:
         if camera not in CAMERAS:
             raise ConfigError(f"there is no camera '{camera}'{did_you_mean(camera, CAMERAS)}")

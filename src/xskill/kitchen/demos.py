@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from xskill.data.lerobot import inside
+from xskill.data.sources.arrays import numbers
+from xskill.data.sources.hdf5 import array_at, opened
+from xskill.data.sources.minari_store import episodes_of, minari_folder
 from xskill.errors import DataError
 from xskill.kitchen.tasks import completions
 
@@ -84,7 +87,7 @@ def _found(source: Path | str) -> Iterator[Callable[[], Demonstration]]:
         yield from _puppets(source.removeprefix("puppets:"))
         return
     if isinstance(source, str) and source.startswith("minari:"):
-        yield from _minari(source.removeprefix("minari:"))
+        yield from _minari(Path(source.removeprefix("minari:")))
         return
     path = Path(source)
     if not path.exists():
@@ -180,30 +183,22 @@ def _npz(path: Path) -> Iterator[Callable[[], Demonstration]]:
         yield partial(_checked, f"{path}/{folder}/{name}", folder, arrays["qpos"][part], arrays["ctrl"][part], qvel)
 
 
-def _minari(source: Path | str) -> Iterator[Callable[[], Demonstration]]:
+def _minari(source: Path) -> Iterator[Callable[[], Demonstration]]:
     """A Minari dataset of FrankaKitchen; its actions are velocities, which its environment turns into targets."""
-    try:
-        import minari
-    except ImportError:
-        raise DataError("reading Minari datasets needs minari: pip install 'xskill[minari]'") from None
-    try:
-        dataset = minari.load_dataset(source) if isinstance(source, str) else minari.MinariDataset(source / "data")
-        numbers = [int(number) for number in dataset.episode_indices]
-    except (OSError, KeyError, ValueError, TypeError) as error:
-        raise DataError(f"{source} is not a Minari dataset that is on this machine: {error}") from None
-    if not numbers:
-        raise DataError(f"the Minari dataset {source} has no episodes")
-    for number in numbers:
-        yield partial(_minari_episode, f"{source}/{number}", partial(dataset.__getitem__, number))
+    path = inside(minari_folder(source), "main_data.hdf5")
+    with opened(path, "minari") as file:
+        names = episodes_of(file, source)
+    for name in names:
+        yield partial(_minari_episode, f"{source}/{name.removeprefix('episode_')}", path, name)
 
 
-def _minari_episode(name: str, read: Callable[[], Any]) -> Demonstration:
-    try:
-        episode = read()
-        seen, actions = np.asarray(episode.observations["observation"]), np.asarray(episode.actions)
-    except (OSError, KeyError, ValueError, TypeError, IndexError) as error:
-        raise DataError(f"{name} cannot be read: {error}") from None
-    if seen.ndim != 2 or seen.shape[1] != sum((9, 9, 21, 20)) or actions.shape != (len(seen) - 1, 9):
+def _minari_episode(name: str, path: Path, episode: str) -> Demonstration:
+    with opened(path, "minari") as file:
+        seen, actions = (
+            numbers(array_at(file, episode, *place), f"{name}: {place[-1]}")
+            for place in (("observations", "observation"), ("actions",))
+        )
+    if seen.shape[1] != sum((9, 9, 21, 20)) or actions.shape != (len(seen) - 1, 9):
         sizes = f"these are {seen.shape} and {actions.shape}"
         raise DataError(f"{name}: FrankaKitchen has observations (T + 1, 59) and actions (T, 9); {sizes}")
     joints, speeds, objects, object_speeds = np.split(seen[:-1], [9, 18, 39], axis=1)

@@ -4,11 +4,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rich.console import Console
-
 from xskill.data.config import DataConfig
 from xskill.engine.config import CORES, first_end
-from xskill.engine.log import Bars
+from xskill.engine.log import Bars, plain_console
 from xskill.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -57,7 +55,7 @@ def make(options: MakeKitchen) -> None:
     from xskill.kitchen.render import RenderOptions
     from xskill.kitchen.scripted import demonstrations
 
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = plain_console()
     folder, part = options.out.expanduser(), slice(*first_end(options.episodes, "--episodes", "0:20"))
     with Bars(console) as bars:
         read = demonstrations(

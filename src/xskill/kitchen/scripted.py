@@ -69,8 +69,7 @@ def demonstrations(
     found = {_path(cached, *job): _cached(_path(cached, *job)) for each in jobs.values() for job in each}
     todo = [(cached, *job) for each in jobs.values() for job in each if found[_path(cached, *job)] is None]
     progress(SCRIPTED, len(found) - len(todo), len(found))
-    made = spread(_make, todo, workers) if workers > 1 and len(todo) > 1 else (_make(*job) for job in todo)
-    for path in made:
+    for path in spread(_make, todo, min(workers, max(1, len(todo)))):
         found[path] = _cached(path)
         progress(SCRIPTED, 1, len(found))
     sets = {role: tuple(filter(None, (found[_path(cached, *job)] for job in each))) for role, each in jobs.items()}

@@ -67,7 +67,7 @@ def read_minari(source: Path, choice: Choice) -> Source:
     frame is left out.
     """
     actions = choice.actions or "actions"
-    folder = _folder(source)
+    folder = minari_folder(source)
     about, seen = _metadata(inside(folder, "metadata.json"))
     pictures = {name: (part.shape[0], part.shape[1]) for name, part in seen.items() if part.is_picture}
     others = {name: part.is_numbers for name, part in seen.items() if name not in pictures}
@@ -77,9 +77,7 @@ def read_minari(source: Path, choice: Choice) -> Source:
     layout = laid_out(pictures, others, choice, STATES, folder)
     path = inside(folder, "main_data.hdf5")
     with opened(path, "minari") as file:
-        names = sorted((name for name in file if re.fullmatch(r"episode_\d+", name)), key=lambda name: int(name[8:]))
-        if not names:
-            raise DataError(f"the Minari dataset {source} has no episodes")
+        names = episodes_of(file, source)
         recordings, problems = gathered(
             partial(_recording, path, file, name, actions, layout, seen, choice) for name in names
         )
@@ -92,14 +90,22 @@ def read_minari(source: Path, choice: Choice) -> Source:
     return Source(recordings, fps, layout.sizes, told, notes, problems)
 
 
-def _folder(source: Path) -> Path:
-    """The folder of a dataset's files."""
+def minari_folder(source: Path) -> Path:
+    """The folder with the files of a dataset: the one named, or that of an id which has been downloaded."""
     root = Path(os.environ.get("MINARI_DATASETS_PATH", ROOT)).expanduser()
     for folder in (source, source / "data", root / source / "data"):
         if (folder / "metadata.json").is_file():
             return folder
     told = f"there is no Minari dataset {source}, neither as a folder nor under {root}"
     raise DataError(f"{told}; 'minari download {source}' fetches it")
+
+
+def episodes_of(file: Any, source: object) -> list[str]:
+    """The names of all episodes in a dataset's HDF5 file, in the order of their numbers. Raises `DataError`."""
+    names = sorted((name for name in file if re.fullmatch(r"episode_\d+", name)), key=lambda name: int(name[8:]))
+    if not names:
+        raise DataError(f"the Minari dataset {source} has no episodes")
+    return names
 
 
 def _metadata(path: Path) -> tuple[dict[str, Any], dict[str, _Seen]]:
