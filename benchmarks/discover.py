@@ -66,7 +66,8 @@ def main() -> None:
             phase = DiscoverPhase(config, [Footage(bank, everything, everything[:1])], 0, device)
             module = accelerator(options.device, preset.discover.loop.precision).prepare_model(phase.module.to(device))
             if options.compile:
-                phase.module.compile()
+                for part in phase.hot:
+                    part.compile(dynamic=False)
             optimizer = torch.optim.Adam(module.parameters(), fused=device.type == "cuda")
 
             def work() -> None:

@@ -87,7 +87,8 @@ def main() -> None:
         acc = accelerator(options.device, config.loop.precision)
         module = acc.prepare_model(phase.module.to(device))
         if options.compile:
-            phase.module.compile()
+            for part in phase.hot:
+                part.compile(dynamic=False)
         optimizer = torch.optim.AdamW(phase.module.parameters(), fused=device.type == "cuda", capturable=options.replay)
         loader = DataLoader(Samples(bank, skills, options.batch, config.policy.predict), options.batch)
         step = Step(0, phase.name, 0)

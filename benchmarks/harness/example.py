@@ -4,7 +4,7 @@ It shows how a phase is written; the engine's tests and benchmarks train it.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -61,6 +61,7 @@ class ExamplePhase:
         self._held_out = _random_paths(HELD_OUT, generator(seed, self.name, "held out"))
         seed_everything(seed, self.name, "weights")
         self.module: nn.Module = DirectionNet(config.width, config.dropout)
+        self.hot: Sequence[nn.Module] = [self.module]
 
     def batch(self, step: Step) -> Batch:
         ids = torch.randint(self._config.clips, (self._config.batch_size,), generator=step.generator("ids"))

@@ -4,7 +4,7 @@ import copy
 import io
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -45,6 +45,7 @@ class LinePhase:
     def __init__(self) -> None:
         torch.manual_seed(0)
         self.module: nn.Module = nn.Linear(2, 1)
+        self.hot: Sequence[nn.Module] = [self.module]
         self.types: set[torch.dtype] = set()
         self.trained: list[list[int]] = []
         self.evaluated: list[nn.Module] = []

@@ -73,6 +73,7 @@ class DiscoverPhase:
         seed_everything(seed, self.name, "weights")
         self._model = SkillModel(config, footage[0].bank.size)
         self.module: nn.Module = self._model
+        self.hot: Sequence[nn.Module] = (self.module,)
         self._held: Tensor | None = None
         self._pixels = self.pixels(config, device)
 

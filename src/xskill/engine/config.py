@@ -51,7 +51,7 @@ class LoopConfig:
     ema_power: float = 0.75
     """After n updates the average decays with 1 - (1 + n)^-power, until `ema_decay` is reached."""
     compile: bool = False
-    """Compile the network with torch.compile (pays back in long runs on a GPU)."""
+    """Compile what the network spends its time in with torch.compile (pays back in long runs on a GPU)."""
     replay: bool = False
     """Record what a step does on the GPU and play it back, which spares small networks the wait for their launches. It
     needs one process and all frames on the GPU; elsewhere it changes nothing."""

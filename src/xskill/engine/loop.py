@@ -6,7 +6,7 @@ A resumed run therefore equals one that never stopped, and a batch does not depe
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +54,8 @@ class Phase(Protocol):
     """Names its folder and its random streams."""
     module: nn.Module
     """The network; its state dict is what is saved."""
+    hot: Sequence[nn.Module]
+    """The parts of it that are worth compiling."""
     monitor: str
     """The metric of `evaluate` that is always finite, and chooses the best checkpoint."""
     better: Better
@@ -104,7 +106,8 @@ def train(
         acc.prepare_model(averaged.module, evaluation_mode=True)
     module = acc.prepare_model(phase.module)
     if config.compile:
-        phase.module.compile()
+        for part in phase.hot:
+            part.compile(dynamic=False)
     optimizer = _optimizer(phase.module, config, acc.device)
     training = Training(phase.module, optimizer, averaged)
     checkpoints = Checkpoints(folder / "checkpoints", config.keep_last, phase.monitor, phase.better)

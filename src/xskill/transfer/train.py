@@ -19,6 +19,7 @@ from xskill.transfer.alignment import aligner_of
 from xskill.transfer.config import TransferConfig
 from xskill.transfer.policy import Body, GoalEncoder, policy_of
 from xskill.transfer.statistics import range_of
+from xskill.transfer.vision import ResNet18, SmallCNN
 
 Ints = npt.NDArray[np.int64]
 
@@ -96,6 +97,8 @@ class TransferPhase:
         seed_everything(seed, self.name, "weights")
         self.network = TransferModel(config, self.body, self.tokens, self.pace)
         self.module: nn.Module = self.network
+        lookers = [part for part in self.network.modules() if isinstance(part, ResNet18 | SmallCNN)]
+        self.hot: Sequence[nn.Module] = lookers  # compiling all of it would take minutes
 
     def _spans(self, episodes: Ints) -> list[tuple[int, int]]:
         pairs = zip(self._episodes.starts[episodes], self._episodes.lengths[episodes], strict=True)
