@@ -24,6 +24,7 @@ from xskill.engine.run import Run, open_run
 from xskill.engine.signals import StopOnSignal
 from xskill.errors import CheckpointError, ConfigError, Interrupted, RunError, XSkillError
 from xskill.presets import Config
+from xskill.transfer.counterpart import Shown
 from xskill.transfer.label import labelled
 from xskill.transfer.model import Model, save_model
 from xskill.transfer.train import TransferPhase
@@ -118,8 +119,8 @@ class Training:
             self.console.print(f"{episodes.embodiment}: {len(episodes.names)} videos, {episodes.frames} frames")
         return data
 
-    def discover(self, data: TrainingData) -> tuple[SkillModel, FrameStore]:
-        """Phase 1: the skill model, and the robot's frames where they are needed next."""
+    def discover(self, data: TrainingData) -> tuple[SkillModel, list[FrameStore]]:
+        """Phase 1: the skill model, and the frames of every body where they are needed next."""
         config, split = self.config.discover, data.split
         footage = [Footage(b, split.of(b, split.train), split.of(b, split.held_out)) for b in data.banks]
         inputs = {bank.episodes.embodiment: bank.path.name for bank in data.banks} | {"split": split.key}
@@ -140,16 +141,26 @@ class Training:
             for line in told(result["summary"], [videos.name for videos in footage], config):
                 self.console.print(line)
             self.console.print(f"more in {folder}: measures.json, embedding.png, prototypes.png")
-        return loaded(self.run.folder / result["checkpoint"]), phase.frames[0]
+        return loaded(self.run.folder / result["checkpoint"]), phase.frames
 
-    def transfer(self, data: TrainingData, skills: SkillModel, frames: FrameStore) -> None:
+    def transfer(self, data: TrainingData, skills: SkillModel, frames: Sequence[FrameStore]) -> None:
         """Phase 2, from the robot's episodes; and the model folder, with all that was learned."""
         config, split, robot = self.config.transfer, data.split, data.banks[0]
-        labels, key = labelled(skills, robot, frames, self.config.discover, self.run.folder / TransferPhase.name)
+        watched, keys = [], []
+        for index, (bank, store) in enumerate(
+            zip(data.banks if config.cross else data.banks[:1], frames, strict=False)
+        ):
+            path = self.run.folder / TransferPhase.name / "labels" / f"{index}.safetensors"
+            found, key = labelled(skills, bank, store, self.config.discover, path)
+            train = split.of(bank, split.train)
+            watched.append(Shown(found, bank.episodes.starts[train], bank.episodes.lengths[train]))
+            keys.append(key)
         train, held_out = split.of(robot, split.train), split.of(robot, split.held_out)
         device, first = self.place.device, robot.cameras[0]
-        stores = {camera: frames if camera == first else robot.on(device, camera) for camera in robot.cameras}
-        phase = TransferPhase(config, robot, labels, train, held_out, self.config.seed, device, stores)
+        stores = {camera: frames[0] if camera == first else robot.on(device, camera) for camera in robot.cameras}
+        phase = TransferPhase(
+            config, robot, watched[0].skills, train, held_out, self.config.seed, device, stores, watched[1:]
+        )
         folder = self.run.folder / "model"
 
         def export(best: Path) -> dict[str, Any]:
@@ -160,7 +171,7 @@ class Training:
             save_model(model, folder, {"xskill": __version__, "seed": self.config.seed, **made_from})
             return {"parameters": sum(p.numel() for part in (skills, phase.network) for p in part.parameters())}
 
-        result = self._trained(phase, config.loop, {"labels": key, "split": split.key}, export)
+        result = self._trained(phase, config.loop, {"labels": " ".join(keys), "split": split.key}, export)
         if self.place.is_main_process and not whole(folder):
             export(self.run.folder / result["checkpoint"])
         if self.place.is_main_process:

@@ -37,6 +37,7 @@ _PAPER_TRANSFER = TransferConfig(
         weight_decay=1e-6,
         ema_decay=0.9999,
         compile=True,
+        replay=True,
         checkpoint_every=2000,
     ),
 )
@@ -72,6 +73,7 @@ PRESETS: dict[str, tuple[str, Config]] = {
                 plan_noise=0.5,
                 plan_drop=0.1,
                 plan_warp=1.0,
+                cross=0.5,
                 policy=PolicyConfig(
                     guess="actions",
                     vision="small",
@@ -86,13 +88,14 @@ PRESETS: dict[str, tuple[str, Config]] = {
                     kind="tracker", tokens=100, vision="small", vision_width=128, layers=3, feedforward=256
                 ),
                 loop=LoopConfig(
-                    steps=8000,
+                    steps=12_000,
                     precision="bf16",
-                    learning_rate=3e-4,
+                    learning_rate=1e-3,
                     schedule="cosine",
                     warmup_steps=200,
                     clip_norm=1.0,
                     ema_decay=0.999,
+                    compile=True,
                     replay=True,
                     checkpoint_every=1000,
                 ),
@@ -133,7 +136,7 @@ PRESETS: dict[str, tuple[str, Config]] = {
             ),
             transfer=TransferConfig(
                 batch_size=32, mask_padding=True, skill_noise=0.5, shift=2,
-                plan_noise=0.3, plan_drop=0.1, plan_warp=1.0,
+                plan_noise=0.3, plan_drop=0.1, plan_warp=1.0, cross=0.5,
                 policy=PolicyConfig(
                     guess="actions", vision="small", vision_width=64, condition_width=64,
                     channels=(32, 64), kernel=3, time_width=32, solver="ddim", solver_steps=5,
@@ -168,7 +171,7 @@ PRESETS: dict[str, tuple[str, Config]] = {
             ),
             transfer=TransferConfig(
                 batch_size=8, mask_padding=True, skill_noise=0.1, state_noise=0.01, shift=1,
-                plan_noise=0.1, plan_drop=0.1, plan_warp=0.5,
+                plan_noise=0.1, plan_drop=0.1, plan_warp=0.5, cross=0.5,
                 policy=PolicyConfig(
                     guess="actions", vision="small", vision_width=8, condition_width=16,
                     predict=8, execute=4, channels=(8, 16), kernel=3, time_width=8, train_steps=20,

@@ -32,7 +32,8 @@ _LOSSES = (
     Row("XSkill without prototype loss", "no-prototype-loss", ("--discover.prototype-weight", "0")),
     Row("XSkill without TC loss", "no-time-loss", ("--discover.time-weight", "0")),
 )
-_AHEAD = ("--transfer.policy.ahead", "16")
+_ALONE = ("--transfer.cross", "0")
+_AHEAD = (*_ALONE, "--transfer.policy.ahead", "16")
 _TCN = ("--discover.clip-length", "1", "--discover.prototype-weight", "0")
 
 
@@ -51,6 +52,7 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
             Row("XSkill, told what is done", method="told"),
             Row("the paper's aligner", "transformer", ("--transfer.aligner.kind", "transformer")),
             *_LOSSES,
+            Row("told the robot's own skills only", "alone", _ALONE),
             Row("GCD policy", "gcd", ("--transfer.policy.told", "goal", *_AHEAD), "gcd"),
             Row("GCD policy with TCN", "gcd-tcn", (*_TCN, *_AHEAD), "gcd"),
             Row("blind to its prompt", "blind", ("--transfer.policy.blind",)),

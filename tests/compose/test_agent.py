@@ -22,7 +22,7 @@ from xskill.transfer.policy import Body
 from xskill.transfer.statistics import Range
 from xskill.transfer.train import TransferModel
 
-TRANSFER = PRESETS["debug"][1].transfer
+TRANSFER = replace(PRESETS["debug"][1].transfer, cross=0.0)
 TOKENS = TRANSFER.aligner.tokens
 PACE = 2.5
 

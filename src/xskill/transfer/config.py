@@ -134,6 +134,9 @@ class TransferConfig:
     """How often a skill of the plan is hidden from the aligner."""
     plan_warp: float = 0.0
     """How far the plan's time is warped: 0 not at all, 1 up to twice as fast in places."""
+    cross: float = 0.0
+    """How often a moment is told as a demonstrator shows it: the skill, and the plan, are those of a video in which
+    another body does the same, found by what their skills have in common."""
     plan_splice: float = 0.0
     """How often what comes later in the plan is taken from another episode, and how often what came before is."""
     policy: PolicyConfig = field(default_factory=PolicyConfig)
@@ -145,5 +148,8 @@ class TransferConfig:
         require(self.shift >= 0, "shift", self.shift, "at least 0")
         for name in ("skill_noise", "state_noise", "plan_noise"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
-        for name in ("plan_drop", "plan_warp", "plan_splice"):
+        require(
+            not (self.cross and self.policy.told == "goal"), "cross", self.cross, "0 where goals are told, not skills"
+        )
+        for name in ("plan_drop", "plan_warp", "plan_splice", "cross"):
             require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "in [0, 1]")

@@ -1,4 +1,4 @@
-"""Skills of every frame of the robot's videos, found with the frozen encoder and kept beside the run."""
+"""Skills of every frame of a body's videos, found with the frozen encoder and kept beside the run."""
 
 import hashlib
 from pathlib import Path
@@ -18,11 +18,11 @@ from xskill.errors import DataError
 
 
 def labelled(
-    model: SkillModel, bank: FrameBank, frames: FrameStore, config: DiscoverConfig, folder: Path
+    model: SkillModel, bank: FrameBank, frames: FrameStore, config: DiscoverConfig, path: Path
 ) -> tuple[Tensor, str]:
     """Skills (N, D) of all frames of a bank, and a name for them that changes with the bank and the encoder.
 
-    They are read from `folder` when this encoder has labelled this bank before.
+    They are read from the file `path` when this encoder has labelled this bank before.
     """
     if bank.size != model.encoder.size:
         (height, width), (rows, columns) = bank.size, model.encoder.size
@@ -30,7 +30,6 @@ def labelled(
             f"{bank.path} has frames of {height}x{width}; the skill encoder was trained on {rows}x{columns}"
         )
     key = f"{bank.path.name}-{_fingerprint(model, config)}"
-    path = folder / "labels.safetensors"
     try:
         with safetensors.safe_open(path, "pt") as file:
             if (file.metadata() or {}).get("key") == key:
@@ -41,7 +40,7 @@ def labelled(
     episodes = bank.episodes
     videos = [torch.arange(s, s + n) for s, n in zip(episodes.starts, episodes.lengths, strict=True)]
     skills = encode_frames(model, frames, videos, config).float().cpu().contiguous()
-    folder.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, safetensors.torch.save({"skills": skills}, {"key": key}))
     return skills, key
 

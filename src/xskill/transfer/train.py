@@ -17,6 +17,7 @@ from xskill.engine.seeds import generator, seed_everything
 from xskill.errors import DataError
 from xskill.transfer.alignment import aligner_of
 from xskill.transfer.config import TransferConfig
+from xskill.transfer.counterpart import Shown, counterparts
 from xskill.transfer.policy import Body, GoalEncoder, policy_of
 from xskill.transfer.statistics import range_of
 from xskill.transfer.vision import ResNet18, SmallCNN
@@ -71,8 +72,12 @@ class TransferPhase:
         seed: int,
         device: torch.device,
         stores: Mapping[str, FrameStore] | None = None,
+        watched: Sequence[Shown] = (),
     ) -> None:
-        """`skills` (N, D) are those of the bank's frames; `train` and `held_out` its episodes."""
+        """`skills` (N, D) are those of the bank's frames; `train` and `held_out` its episodes.
+
+        What demonstrators have shown is `watched` where moments are to be told as they show them.
+        """
         episodes = bank.episodes
         if episodes.actions is None or episodes.states is None:
             raise DataError(f"{bank.path} has no actions, so no policy can learn from it: is it the robot's?")
@@ -84,7 +89,11 @@ class TransferPhase:
         self.cameras = bank.cameras
         self._frames = stores or {camera: bank.on(device, camera) for camera in bank.cameras}
         self.settled = 0 if all(isinstance(store, ResidentFrames) for store in self._frames.values()) else None
-        self._skills = skills.to(device)
+        if config.cross and not watched:
+            raise DataError(f"transfer.cross is {config.cross}, but nobody is watched who could show anything")
+        self._skills = torch.cat([skills, *(body.skills for body in watched)]).to(device)
+        own = Shown(self._skills[: len(skills)], episodes.starts, episodes.lengths)
+        self._counterparts = counterparts(own, watched)
         self._states = torch.from_numpy(episodes.states).to(device)
         self._actions = torch.from_numpy(episodes.actions).to(device)
         rows = np.concatenate([np.arange(s, s + n) for s, n in self._spans(train)])
@@ -111,22 +120,33 @@ class TransferPhase:
             lengths.double(), self._config.batch_size, True, generator=step.generator("episodes")
         )
         share = torch.rand(len(chosen), generator=step.generator("moments"), dtype=torch.float64)
-        return self._moments(self._train[chosen.numpy()], (share * lengths[chosen]).long(), step)
+        others = self._counterparts.starts.shape[1] - 1
+        crossing = torch.rand(len(chosen), generator=step.generator("cross")) < self._config.cross
+        which = 1 + torch.randint(max(1, others), (len(chosen),), generator=step.generator("counterpart"))
+        return self._moments(self._train[chosen.numpy()], (share * lengths[chosen]).long(), which * crossing, step)
 
-    def _moments(self, episodes: Ints, at: Tensor, step: Step) -> Batch:
-        """Frame `at` of each episode, and what is drawn for it; beside its plan stands that of another in the batch.
+    def _moments(self, episodes: Ints, at: Tensor, which: Tensor, step: Step) -> Batch:
+        """Frame `at` of each episode, and what is drawn for it, told as its counterpart `which` shows it, 0 for itself.
 
-        What belongs to a moment follows from this on the device, where it costs less.
+        Beside its plan stands that of another in the batch. What belongs to a moment follows from this on the device,
+        where it costs less.
         """
         start = torch.from_numpy(self._episodes.starts[episodes])
         last = torch.from_numpy(self._episodes.lengths[episodes]) - 1
-        shift = self._config.shift
-        plans = start, last, torch.rand(len(at), KNOTS, generator=step.generator("warp"))
+        shift, shown, chosen = self._config.shift, self._counterparts, torch.from_numpy(episodes)
+        shares = [(at + ahead).minimum(last) / last.clamp(min=1) for ahead in (0, self._config.policy.ahead)]
+        now, then = (shown.at(chosen, which, share) for share in shares)
+        speeds = torch.rand(len(at), KNOTS, generator=step.generator("warp"))
+        plans = shown.starts[chosen, which], shown.lasts[chosen, which], speeds
         starts, lasts, speeds = (torch.stack([drawn, drawn.roll(1, 0)], 1) for drawn in plans)
         return {
             "ids": start + at,
-            "start": starts,
-            "last": lasts,
+            "start": start,
+            "last": last,
+            "now": now,
+            "then": then,
+            "plan_start": starts,
+            "plan_last": lasts,
             "speeds": speeds,
             "splice": torch.rand(len(at), 4, generator=step.generator("splice")),
             "shift": torch.randint(-shift, shift + 1, (len(at), 2), generator=step.generator("shift")),
@@ -139,23 +159,22 @@ class TransferPhase:
     def _looked_up(self, batch: Batch, *, noisy: bool) -> dict[str, Tensor]:
         """Everything that belongs to the moments of a batch, on the device; `noisy` as in training."""
         config, policy, device = self._config, self._config.policy, self._skills.device
-        start, last = batch["start"][:, :1], batch["last"][:, :1]
+        start, last = batch["start"][:, None], batch["last"][:, None]
         at = batch["ids"][:, None] - start
         seen = start + (at + torch.arange(1 - policy.observe, 1, device=device)).clamp(min=0)
         done = at + torch.arange(policy.predict, device=device) - (policy.observe - 1)
         kept = (done >= 0) & (done <= last) if config.mask_padding else torch.full_like(done, True).bool()
         done = start + done.clamp(min=0).minimum(last)
         shares = warped(batch["speeds"], self.tokens, config.plan_warp)  # (B, 2, tokens), this plan and another
-        plans = batch["start"][:, :, None] + torch.floor(shares * batch["last"][:, :, None] + 0.5).long()
-        away = (plans[:, 0] - batch["ids"][:, None]) * (self.tokens / last.clamp(min=1))
+        plans = batch["plan_start"][:, :, None] + torch.floor(shares * batch["plan_last"][:, :, None] + 0.5).long()
+        away = (plans[:, 0] - batch["now"][:, None]) * (self.tokens / batch["plan_last"][:, :1].clamp(min=1))
         plan = spliced(plans, away, config.plan_splice, batch["splice"])
 
         images = {camera: store[seen] for camera, store in self._frames.items()}
-        state, skill, tokens = self._states[seen], self._skills[batch["ids"]], self._skills[plan]
-        ahead = start + (at + policy.ahead).minimum(last)
+        state, skill, tokens = self._states[seen], self._skills[batch["now"]], self._skills[plan]
         if policy.told == "goal":
-            images["goal"] = self._frames[self.cameras[0]][ahead]
-        told, hidden = self._skills[ahead[:, 0]], torch.zeros(plan.shape, dtype=torch.bool, device=device)
+            images["goal"] = self._frames[self.cameras[0]][batch["then"][:, None]]
+        told, hidden = self._skills[batch["then"]], torch.zeros(plan.shape, dtype=torch.bool, device=device)
         if noisy:
             images = {camera: shifted(frames, batch["shift"]) for camera, frames in images.items()}
             state = state + config.state_noise * self._width * torch.randn_like(state)
@@ -174,36 +193,46 @@ class TransferPhase:
 
     def evaluate(self, module: nn.Module) -> Mapping[str, float]:
         assert isinstance(module, TransferModel)
-        spans = self._spans(self._held_out)
-        which = np.arange(MOMENTS) % len(spans)
-        share = torch.rand(MOMENTS, generator=generator("transfer", "held out"), dtype=torch.float64)
-        at = (share * torch.tensor([spans[index][1] for index in which])).long()
-        step = Step(0, self.name, 0)
-        device = self._skills.device
-        batch = {n: t.to(device) for n, t in self._moments(self._held_out[which], at, step).items()}
-        seen = self._looked_up(batch, noisy=False)
+        seen = self._held_out_moments(0)
         policy_loss, aligner_loss = module(seen, self.cameras)
-        found = module.aligner(seen[self.cameras[0]][:, -1], seen["plan"])
-        noise = module.policy.noise([generator("transfer", "act", index) for index in range(MOMENTS)]).to(device)
+        measured = {"action_error": self._action_error(module, seen)}
+        if seen["state"].shape[-1] == seen["actions"].shape[-1]:
+            still = self._off(seen["state"][:, -1:], seen["actions"])
+            measured["over_standing_still"] = measured["action_error"] / max(still, 1e-9)
+        measured |= {"held_out_policy_loss": policy_loss.item(), "held_out_aligner_loss": aligner_loss.item()}
+        measured |= self._place_errors(module, seen, "aligner")
+        if self._config.cross:
+            shown = self._held_out_moments(1)
+            measured["action_error_cross"] = self._action_error(module, shown)
+            measured |= self._place_errors(module, shown, "aligner_cross")
+        return measured
+
+    def _held_out_moments(self, which: int) -> dict[str, Tensor]:
+        """The same moments of held-out episodes every time, told as their counterpart `which` shows them."""
+        spans = self._spans(self._held_out)
+        episodes = np.arange(MOMENTS) % len(spans)
+        share = torch.rand(MOMENTS, generator=generator("transfer", "held out"), dtype=torch.float64)
+        at = (share * torch.tensor([spans[index][1] for index in episodes])).long()
+        batch = self._moments(self._held_out[episodes], at, torch.full_like(at, which), Step(0, self.name, 0))
+        return self._looked_up({n: t.to(self._skills.device) for n, t in batch.items()}, noisy=False)
+
+    def _action_error(self, module: TransferModel, seen: dict[str, Tensor]) -> float:
+        draws = [generator("transfer", "act", index) for index in range(MOMENTS)]
+        noise = module.policy.noise(draws).to(self._skills.device)
         chunk = module.policy.act({k: seen[k] for k in ("state", *self.cameras)}, module.told(seen), noise)
-        now = self._config.policy.observe - 1
-        executed = slice(now, now + self._config.policy.execute)
-        width = torch.tensor(self.body.actions.half, device=device)
-        believed = found.attention.argmax(1)
-        place_error = seen["away"].gather(1, believed[:, None]).abs().mean().item() / self.tokens
-        error = ((chunk - seen["actions"]) / width).abs()[:, executed].mean().item()
-        found_better = {}
-        if seen["state"].shape[-1] == chunk.shape[-1]:
-            still = ((seen["state"][:, -1:] - seen["actions"]) / width).abs()[:, executed].mean().item()
-            found_better = {"over_standing_still": error / max(still, 1e-9)}
-        return {
-            "action_error": error,
-            **found_better,
-            "held_out_policy_loss": policy_loss.item(),
-            "held_out_aligner_loss": aligner_loss.item(),
-            "aligner_place_error": place_error,
-            "aligner_cosine": F.cosine_similarity(found.skill.float(), seen["skill"]).mean().item(),
-        }
+        return self._off(chunk, seen["actions"])
+
+    def _off(self, actions: Tensor, wanted: Tensor) -> float:
+        """How far the part of a chunk that is carried out is from what is wanted, in units of the actions' ranges."""
+        policy, width = self._config.policy, torch.tensor(self.body.actions.half, device=wanted.device)
+        executed = slice(policy.observe - 1, policy.observe - 1 + policy.execute)
+        return ((actions - wanted) / width).abs()[:, executed].mean().item()
+
+    def _place_errors(self, module: TransferModel, seen: dict[str, Tensor], name: str) -> dict[str, float]:
+        found = module.aligner(seen[self.cameras[0]][:, -1], seen["plan"])
+        off = seen["away"].gather(1, found.attention.argmax(1)[:, None]).abs().mean().item()
+        cosine = F.cosine_similarity(found.skill.float(), seen["skill"]).mean().item()
+        return {f"{name}_place_error": off / self.tokens, f"{name}_cosine": cosine}
 
 
 def warped(draws: Tensor, tokens: int, amount: float) -> Tensor:
