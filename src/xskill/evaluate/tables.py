@@ -32,6 +32,8 @@ def summary(method: Seeds) -> dict[str, dict[str, Any]]:
         every = [record for records in seeds for record in records]
         scores = {seed: [record.score for record in records] for seed, records in enumerate(seeds) if records}
         interval = mean_interval(scores)
+        if interval.mean in (0, 1):  # no spread to draw from: so many alike say as much as so many coins
+            interval = success_interval(round(interval.mean * len(every)), len(every))
         success = success_interval(sum(record.success for record in every), len(every))
         found[setting] = {
             "score": interval.mean, "low": interval.low, "high": interval.high,
