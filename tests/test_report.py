@@ -128,3 +128,23 @@ def test_long_curves_are_thinned_and_keep_their_end() -> None:
 def test_a_night_between_two_records_is_no_training() -> None:
     assert _lasted([0.0, 2.0, 4.0, 30_000.0, 30_002.0]) == 8.0
     assert _lasted([5.0]) == _lasted([]) == 0.0
+
+
+def test_an_episode_has_a_page_of_its_own(tmp_path: Path) -> None:
+    told = {
+        "asked": ["light", "slide"], "completed": [["light", 25], ["hinge", 50]], "score": 0.5, "success": False,
+        "undone": ["light", 30], "redone": None, "fps": 12.5, "decisions": [{"seconds": 0.04}],
+    }  # fmt: skip
+    (tmp_path / "episode.json").write_text(json.dumps(told))
+    _, text = page(tmp_path)
+    for words in (
+        "light, slide",
+        "light 2.0 s slide not done (hinge, not asked for) 4.0 s",
+        "50% of it",
+        "usually in 40 ms",
+    ):
+        assert words in text
+    assert "Somebody undid light after 2.4 s: not done again." in text
+    (tmp_path / "episode.json").write_text("[]")
+    with pytest.raises(RunError, match="is no record of an episode"):
+        report(Report(tmp_path))

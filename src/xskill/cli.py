@@ -14,17 +14,15 @@ from typing import Annotated, Any, Generic, TypeVar
 import tyro
 
 import xskill
-from xskill.engine.config import CORES, DATA, Device, Tracker, did_you_mean, from_json, to_json
+from xskill.engine.config import CORES, DATA, Device, Tracker, did_you_mean, from_json
 from xskill.engine.signals import leaving_at_once
-from xskill.errors import ConfigError, Interrupted, RunError, XSkillError
+from xskill.errors import ConfigError, Interrupted, XSkillError
 from xskill.evaluate import SUITES
 from xskill.presets import PRESETS, Config
 from xskill.version import __version__
 
 Start = TypeVar("Start")
 
-DEMO = "demo"
-"""What a demo's run is called where others name their preset."""
 _TYRO = (tyro.conf.CascadeSubcommandArgs, tyro.conf.FlagCreatePairsOff)
 
 
@@ -59,21 +57,10 @@ class Train(Generic[Start]):
     log: tuple[Tracker, ...] = ()
     """Trackers to log to, besides log.jsonl."""
     data_folder: Path = DATA
-    """Folder for frames, made when first needed and shared by all runs (XSKILL_DATA names another default)."""
+    """Folder for frames and scripted demonstrations, made when first needed and shared by all runs (XSKILL_DATA names
+    another default)."""
     workers: int = CORES
-    """Processes that render frames."""
-
-
-@dataclass(frozen=True)
-class Demo:
-    """Discover the skills that a robot and a sphere share, from made-up videos of both in a kitchen."""
-
-    out: Path = Path("demo")
-    """Run folder; an interrupted demo continues, a finished one is shown again."""
-    overwrite: bool = False
-    """Start anew."""
-    device: Device = "auto"
-    """Where to train; auto takes a GPU when there is one."""
+    """Processes that simulate demonstrations and render frames."""
 
 
 @dataclass(frozen=True)
@@ -210,24 +197,13 @@ def train(args: Sequence[str], command: str = "train") -> None:
 
 
 def demo(args: Sequence[str]) -> None:
-    options = tyro.cli(Demo, prog="xskill demo", args=args, config=_TYRO)
-    folder, config = options.out.expanduser(), PRESETS["quick"][1]
     with leaving_at_once():
-        from xskill.engine.run import read_config
-        from xskill.pipeline import Where, run
+        from xskill.evaluate.demo import Demo
+        from xskill.evaluate.demo import demo as run
 
-    begun = (folder / "config.json").exists()
-    preset, saved = read_config(folder / "config.json") if begun else (DEMO, to_json(config))
-    if preset != DEMO and not options.overwrite:
-        raise RunError(
-            f"{folder} holds a run that is no demo; give --out another folder, or replace it with --overwrite"
-        )
-    if saved != to_json(config):
-        _say(f"{folder} was made by another version of the demo: starting anew")
-    anew = begun and (options.overwrite or saved != to_json(config))
-    again = shlex.join(["xskill", "demo", "--out", str(folder)])
-    run(DEMO, config, Where(folder, again, DATA, CORES, begun and not anew, anew, options.device), only_discover=True)
-    _report_on(folder)
+    options = tyro.cli(Demo, prog="xskill demo", args=args, config=_TYRO)
+    run(options)
+    _report_on(options.out.expanduser())
 
 
 def info(args: Sequence[str]) -> None:
@@ -239,13 +215,13 @@ def info(args: Sequence[str]) -> None:
 
 
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
-    "demo": (demo, "see it work, with nothing to prepare"),
+    "demo": (demo, "another body shows a task of your choice, the robot does it: `xskill demo --tasks light kettle`"),
     "train": (train, "train a preset"),
     "discover": (partial(train, command="discover"), "train the first phase of a preset alone: skills"),
     "compose": (compose, "let the robot do what a video shows: `xskill compose --model FOLDER --prompt video.mp4`"),
     "eval": (evaluate, "score trained models: `xskill eval table1 --model FOLDER`"),
     "sweep": (sweep, "train and score all that a table needs: `xskill sweep table1 --demos PATH`"),
-    "report": (report, "a page of a run's curves, scores, pictures and videos: `xskill report RUN`"),
+    "report": (report, "a page of a run's curves, scores, pictures and videos, or of an episode: `xskill report RUN`"),
     "data": (data, "make datasets: `xskill data make kitchen`"),
     "info": (info, "versions, devices, rendering, what is missing for what"),
 }

@@ -118,34 +118,33 @@ PRESETS: dict[str, tuple[str, Config]] = {
         ),
     ),
     "quick": (
-        "trains on a laptop without a GPU",
+        "trains on a laptop without a GPU, from nothing, in a quarter of an hour",
         Config(
-            data=DataConfig(demos="puppets:24", size=48, held_out=4),
+            data=DataConfig(demos="scripted", count=140, tasks=(2, 3), size=64, held_out=8),
             discover=DiscoverConfig(
                 frames_per_video=40,
                 videos=4,
-                num_prototypes=32,
                 positive_window=2,
                 negative_window=6,
                 encoder=EncoderConfig(channels=(16, 32, 32), width=64, layers=2, feedforward=128),
                 augment=AugmentConfig(crop=(0.85, 1.0)),
                 loop=LoopConfig(
-                    steps=500, learning_rate=1e-3, schedule="cosine", warmup_steps=20, clip_norm=1.0,
-                    ema_decay=0.98, checkpoint_every=100,
+                    steps=800, learning_rate=1e-3, schedule="cosine", warmup_steps=20, clip_norm=1.0,
+                    ema_decay=0.98, checkpoint_every=200,
                 ),
             ),
             transfer=TransferConfig(
-                batch_size=32, mask_padding=True, skill_noise=0.5, shift=2,
+                batch_size=128, mask_padding=True, skill_noise=0.5, shift=2,
                 plan_noise=0.3, plan_drop=0.1, plan_warp=1.0, cross=0.5,
                 policy=PolicyConfig(
-                    guess="actions", vision="small", vision_width=64, condition_width=64,
+                    guess="actions", vision="tiny", vision_width=64, condition_width=64,
                     channels=(32, 64), kernel=3, time_width=32, solver="ddim", solver_steps=5,
                 ),
                 aligner=AlignerConfig(
-                    kind="tracker", tokens=50, vision="small", vision_width=64, layers=2, feedforward=128
+                    kind="tracker", tokens=50, vision="tiny", vision_width=64, layers=2, feedforward=128
                 ),
                 loop=LoopConfig(
-                    steps=1500, learning_rate=1e-3, schedule="cosine", warmup_steps=50, clip_norm=1.0, ema_decay=0.99,
+                    steps=3000, learning_rate=1e-3, schedule="cosine", warmup_steps=50, clip_norm=1.0, ema_decay=0.995,
                     checkpoint_every=500,
                 ),
             ),

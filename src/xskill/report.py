@@ -1,9 +1,9 @@
-"""`xskill report`: what became of a training or a sweep, as one HTML page that needs nothing beside it."""
+"""`xskill report`: what became of a training, a sweep or an episode, as one HTML page that needs nothing beside it."""
 
 import base64
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
@@ -41,10 +41,13 @@ pre { overflow: auto; max-height: 30rem; font-size: 12px; } .quiet { opacity: .7
 
 @dataclass(frozen=True)
 class Report:
-    """Make one HTML page of a training's or a sweep's curves, scores, pictures, videos and config."""
+    """Make one HTML page of a training's or a sweep's curves, scores, pictures, videos and config.
+
+    Of an episode, as `xskill compose` and `xskill demo` leave it, the page has its film, its timelines and its record.
+    """
 
     run: tyro.conf.Positional[Path]
-    """Folder of a training, or of a sweep."""
+    """Folder of a training, of a sweep, or of an episode."""
     scores: tuple[Path, ...] = ()
     """Folders that `xskill eval` wrote (default: those in RUN/eval and runs/eval that scored its models)."""
     out: Path | None = None
@@ -54,6 +57,8 @@ class Report:
 def report(options: Report) -> None:
     """Do what the options say."""
     folder = options.run.expanduser()
+    if (folder / "episode.json").is_file() and not (folder / "config.json").is_file():
+        return _write(folder, options.out, _episode(folder))
     trainings = {folder.resolve().name: folder} if (folder / "config.json").is_file() else _trainings_in(folder)
     if not trainings:
         raise RunError(f"there is no training in {folder}: neither it nor a folder in it has a config.json")
@@ -72,12 +77,63 @@ def report(options: Report) -> None:
         *(line for name, path in trainings.items() for line in _skills(name, path, alone=len(trainings) == 1)),
         *_configs(configs, trainings),
     ]
+    _write(folder, options.out, parts)
+
+
+def _write(folder: Path, named: Path | None, parts: Iterable[str]) -> None:
     title = escape(f"xskill: {folder.resolve().name}")
     page = f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{STYLE}</style>"
     page += "<meta name=viewport content='width=device-width'><body>" + "\n".join(parts) + "</body></html>\n"
-    out = options.out.expanduser() if options.out else folder / "report.html"
+    out = named.expanduser() if named else folder / "report.html"
     write_file(out, page.encode())
     plain_console().print(f"{out}: {len(page) / 1e6:.1f} MB")
+
+
+def _made(folder: Path) -> str:
+    now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    return f"<p class=quiet>Made with xskill {escape(__version__)} on {now} from {escape(str(folder.resolve()))}</p>"
+
+
+def _episode(folder: Path) -> Iterator[str]:
+    """What was asked of the robot, what it did, and all there is to see of it."""
+    try:
+        told = json.loads((folder / "episode.json").read_bytes())
+        done = dict(told["completed"])
+        asked, seconds, rate = told["asked"], [d["seconds"] for d in told["decisions"]], told["fps"]
+        yield f"<h1>{escape(', '.join(asked) or 'One prompt, one episode')}</h1>" + _made(folder)
+        rows = [["asked for" if asked else "sub-task", "done by the robot after"]]
+        rows += [[task, f"{done[task] / rate:.1f} s" if task in done else "not done"] for task in asked]
+        besides = "({}, not asked for)" if asked else "{}"
+        rows += [[besides.format(task), f"{step / rate:.1f} s"] for task, step in done.items() if task not in asked]
+        yield _table(rows)
+        if asked:
+            verdict = "all of it" if told["success"] else f"{told['score']:.0%} of it"
+            yield f"<p>Done in the order asked for: <b>{verdict}</b>.</p>"
+        if told["undone"]:
+            again = f"done again by {told['redone'] / rate:.1f} s" if told["redone"] else "not done again"
+            yield f"<p>Somebody undid {escape(told['undone'][0])} after {told['undone'][1] / rate:.1f} s: {again}.</p>"
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{folder / 'episode.json'} is no record of an episode: {error}") from error
+    if (folder / "episode.mp4").is_file():
+        yield "<h2>The prompt, and the robot</h2><p>The prompt is slowed down or sped up to last as long.</p>"
+        yield _video(folder / "episode.mp4", 2 * WIDTH)
+    yield "<h2>Skills</h2><p>A colour is a prototype. Below, where in its plan the robot believed to be.</p>"
+    yield from _pictures(folder, {"timelines.png": "skills of the prompt and of the robot"})
+    usual = f", usually in {1000 * median(seconds):.0f} ms" if seconds else ""
+    yield f"<p class=quiet>{len(seconds)} decisions{usual}.</p>"
+    yield f"<details><summary>episode.json</summary><pre>{escape(json.dumps(told, indent=1))}</pre></details>"
+
+
+def _video(path: Path, width: int) -> str:
+    source = f"data:video/mp4;base64,{base64.b64encode(path.read_bytes()).decode()}"
+    return f"<video controls loop muted width={width} src='{source}'></video>"
+
+
+def _pictures(folder: Path, about: Mapping[str, str]) -> Iterator[str]:
+    for name, caption in about.items():
+        if (folder / name).is_file():
+            data = base64.b64encode((folder / name).read_bytes()).decode()
+            yield f"<figure><img src='data:image/png;base64,{data}'><figcaption>{caption}</figcaption></figure>"
 
 
 def _trainings_in(folder: Path) -> dict[str, Path]:
@@ -86,9 +142,7 @@ def _trainings_in(folder: Path) -> dict[str, Path]:
 
 
 def _head(folder: Path, configs: Mapping[str, Any], logs: Mapping[str, Mapping[str, list[Any]]]) -> Iterator[str]:
-    yield f"<h1>{escape(folder.resolve().name)}</h1>"
-    now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    yield f"<p class=quiet>Made with xskill {escape(__version__)} on {now} from {escape(str(folder.resolve()))}</p>"
+    yield f"<h1>{escape(folder.resolve().name)}</h1>" + _made(folder)
     rows = [["training", "preset", "seed", *(f"{phase}, steps" for phase in PHASES), "minutes"]]
     for name, (preset, config) in configs.items():
         reached = [f"{log[-1]['step']:,}" if (log := logs[name][phase]) else "not begun" for phase in PHASES]
@@ -144,15 +198,12 @@ def _scores(folders: Sequence[Path]) -> Iterator[str]:
         yield "".join(f"<p>{escape(line)}</p>" for line in lines if line and not line.startswith("|"))
         videos, left_out = [], []
         for path in sorted(path for name in about.get("records", []) for path in folder.glob(f"videos/{name}/*.mp4")):
-            data = path.read_bytes()
-            if len(data) > room:
+            if path.stat().st_size > room:
                 left_out.append(str(path))
                 continue
-            room -= len(data)
-            source = f"data:video/mp4;base64,{base64.b64encode(data).decode()}"
-            video = f"<video controls loop muted width={WIDTH} src='{source}'></video>"
+            room -= path.stat().st_size
             caption = escape(f"{path.parent.name}: {path.stem}")
-            videos.append(f"<figure>{video}<figcaption>{caption}</figcaption></figure>")
+            videos.append(f"<figure>{_video(path, WIDTH)}<figcaption>{caption}</figcaption></figure>")
         if videos:
             yield "<p>The prompt, and beside it what the robot made of it:</p>"
             yield f"<div class=many>{''.join(videos)}</div>"
@@ -229,10 +280,9 @@ def _skills(name: str, folder: Path, *, alone: bool) -> Iterator[str]:
     if not (found / "measures.json").is_file():
         return
     yield "<h2>Skills</h2>" if alone else f"<details><summary>Skills of {escape(name)}</summary>"
-    for picture, about in (("embedding.png", "skills of held-out videos"), ("prototypes.png", "prototypes over time")):
-        if (found / picture).is_file():
-            data = base64.b64encode((found / picture).read_bytes()).decode()
-            yield f"<figure><img src='data:image/png;base64,{data}'><figcaption>{about}</figcaption></figure>"
+    yield from _pictures(
+        found, {"embedding.png": "skills of held-out videos", "prototypes.png": "prototypes over time"}
+    )
     measures = json.loads((found / "measures.json").read_bytes())
     rows = [[key.replace("_", " "), f"{value:.4g}"] for key, value in measures.items() if _finite(value)]
     yield _table([["on held-out videos", ""], *rows])

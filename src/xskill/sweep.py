@@ -13,6 +13,7 @@ from rich.console import Console
 from xskill.engine.config import CORES, DATA, Device
 from xskill.engine.log import plain_console
 from xskill.errors import ConfigError, Interrupted, RunError
+from xskill.evaluate import SUITES
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Row:
 
 
 _OURS = Row("XSkill")
+_CLOCK = Row("plan read by the clock", method="clock")
+_BLIND = Row("blind to its prompt", "blind", ("--transfer.policy.blind",))
 _LOSSES = (
     Row("XSkill without prototype loss", "no-prototype-loss", ("--discover.prototype-weight", "0")),
     Row("XSkill without TC loss", "no-time-loss", ("--discover.time-weight", "0")),
@@ -47,7 +50,7 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
         "the paper's main table: the method, ways to read the plan, ablations, what the prompt is worth",
         (
             _OURS,
-            Row("plan read by the clock", method="clock"),
+            _CLOCK,
             Row("XSkill, NN-compose", method="nearest"),
             Row("XSkill, told what is done", method="told"),
             Row("the paper's aligner", "transformer", ("--transfer.aligner.kind", "transformer")),
@@ -55,7 +58,7 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
             Row("told the robot's own skills only", "alone", _ALONE),
             Row("GCD policy", "gcd", ("--transfer.policy.told", "goal", *_AHEAD), "gcd"),
             Row("GCD policy with TCN", "gcd-tcn", (*_TCN, *_AHEAD), "gcd"),
-            Row("blind to its prompt", "blind", ("--transfer.policy.blind",)),
+            _BLIND,
             Row("the prompt's own actions replayed", method="replay"),
             Row("scripted expert, told the order", method="scripted"),
         ),
@@ -66,7 +69,9 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
         "K = 128, 256, 512 with fewer and fewer of the task's transitions seen",
         tuple(_prototypes(count, level) for level in (1, 2) for count in (128, 256, 512)),
     ),
+    "pairs": ("what a prompt of two sub-tasks is worth, for models that a laptop trains", (_OURS, _CLOCK, _BLIND)),
 }
+"""Name -> what it tells, and its rows. They are scored on the suite of that name, or else on table1."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,9 @@ def sweep(name: str, options: Sweep, out: Path) -> None:
         raise ConfigError(f"--seeds are {list(options.seeds)}; name one or more, each once")
     models: dict[str, list[Path]] = {}
     failed = []
-    trainings = {row.training: row for row in rows}
+    trainings: dict[str, Row] = {}
+    for row in rows:
+        trainings.setdefault(row.training, row)
     for seed in options.seeds:
         for training, row in trainings.items():
             folder = out / f"{training}-{seed}"
@@ -124,12 +131,13 @@ def sweep(name: str, options: Sweep, out: Path) -> None:
     from xskill.evaluate.command import Evaluate, tabulate
 
     scored = {row.name: (row.method, models[row.training]) for row in rows if row.training in models}
+    suite = name if name in SUITES else "table1"
     told = Evaluate(
-        (), options.demos, options.conditions,
+        (), "" if suite == "pairs" else options.demos, options.conditions,
         device=options.device, workers=options.workers, data_folder=options.data_folder,
     )  # fmt: skip
     if scored:
-        tabulate("table1", scored, told, out / "eval", console)
+        tabulate(suite, scored, told, out / "eval", console)
     if failed:
         raise RunError(f"{len(failed)} trainings failed, their rows are missing: {', '.join(map(str, failed))}")
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -163,18 +162,19 @@ def test_info_says_why_nothing_can_be_rendered(xskill: Command) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # the whole demo, while other tests run beside it
-def test_the_demo_trains_says_what_it_is_and_shows_itself_again(xskill: Command, tmp_path: Path) -> None:
-    first = xskill("demo", *CPU, OMP_NUM_THREADS="")
+@pytest.mark.timeout(600)  # minutes of training, while other tests run beside it
+def test_what_bodies_share_is_found_and_told_again(xskill: Command, tmp_path: Path) -> None:
+    words = ("discover", "quick", "--data.demos", "puppets:24", "--data.size", "48", "--data.held-out", "4")
+    first = xskill(*words, "--discover.loop.steps", "500", *CPU, OMP_NUM_THREADS="")
     assert first.returncode == 0, first.stderr
     share = re.search(r"same moment found within 0.5 s for ([\d.]+)% of clips", first.stdout)
     assert share
     assert float(share[1]) > 20  # chance is about 6
-    again = xskill("demo", *CPU)
+    again = xskill("discover", "--resume", "--out", "runs/quick", *CPU)
     assert again.returncode == 0
     assert "not run again" in again.stdout
     assert share[0] in again.stdout
-    assert (tmp_path / "demo/discover/log.jsonl").exists()
+    assert (tmp_path / "runs/quick/discover/log.jsonl").exists()
 
 
 def test_the_version_is_the_packages(xskill: Command) -> None:
@@ -209,31 +209,6 @@ def test_a_finished_phase_is_only_believed_while_its_weights_are_whole(xskill: C
     assert "does not match its sha256" in mended.stdout
     assert "going on from" in mended.stdout
     check_folder(best())
-
-
-@pytest.mark.slow
-def test_the_demo_starts_anew_when_it_has_changed(xskill: Command, tmp_path: Path) -> None:
-    (tmp_path / "demo").mkdir()
-    saved = {"preset": "demo", "config": {"seed": 5}}
-    (tmp_path / "demo/config.json").write_text(json.dumps(saved))
-    with subprocess.Popen([*launcher(1), "demo", *CPU], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as demo:
-        assert demo.stdout is not None
-        assert "starting anew" in demo.stdout.readline()
-        assert demo.stdout.readline().startswith("franka: ")
-        demo.send_signal(signal.SIGTERM)
-    assert json.loads((tmp_path / "demo/config.json").read_text())["config"]["seed"] == 0
-
-
-def test_the_demo_does_not_touch_a_run_that_is_none_of_its_own(xskill: Command, tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    saved = json.dumps({"preset": "quick", "config": {"seed": 5}})
-    (tmp_path / "mine/config.json").write_text(saved)
-    (tmp_path / "mine/weights").touch()
-    done = xskill("demo", "--out=mine", *CPU)
-    assert done.returncode == 1
-    assert "holds a run that is no demo" in done.stderr
-    assert (tmp_path / "mine/config.json").read_text() == saved
-    assert (tmp_path / "mine/weights").exists()
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from tests.conftest import Command
 from tests.evaluate.made import model
 from xskill.cli import main
 from xskill.data.config import DataConfig
-from xskill.data.video import write_video
+from xskill.data.video import read_video, write_video
 from xskill.engine.config import to_json
 from xskill.transfer.model import save_model
 
@@ -42,6 +42,29 @@ def test_a_prompt_video_becomes_an_episode_with_all_there_is_to_see(xskill: Comm
     again = xskill("compose", "--model", "model", "--prompt", "prompt.mp4", "--steps", "9", "--out", "again", *CPU)
     assert again.returncode == 0, again.stderr
     assert json.loads((folder / "again/episode.json").read_text())["score"] is None
+
+
+def test_a_demo_is_a_video_of_somebody_else_and_what_the_robot_makes_of_it(xskill: Command, folder: Path) -> None:
+    words = ("demo", "--tasks", "light", "--body", "red-sphere", "--model", "model", *CPU)
+    done = xskill(*words)
+    assert done.returncode == 0, done.stderr
+    assert "asked, by a video of the red-sphere, " in done.stdout
+    assert "in the order asked for: 0 of 1" in done.stdout
+    episode = json.loads((folder / "demo/episode.json").read_text())
+    assert (episode["asked"], episode["setting"], episode["steps"]) == (["light"], "shown by red-sphere", 70)
+    page = (folder / "demo/report.html").read_text()
+    assert "<td>light</td><td>not done</td>" in page
+    assert "data:video/mp4" in page
+    assert "data:image/png" in page
+    shown, fps = read_video(folder / "demo/prompt.mp4", (16, 16))
+    both, _ = read_video(folder / "demo/episode.mp4", (16, 32))
+    assert fps == pytest.approx(12.5)
+    assert len(shown) > 20
+    assert len(both) == 70
+    assert np.abs(both[0, :, :16].astype(float) - shown[0]).mean() < 8  # the prompt is on the left
+    again = xskill(*words, "--seed", "1")  # another video; the old one is replaced
+    assert again.returncode == 0, again.stderr
+    assert not np.array_equal(shown[:20], read_video(folder / "demo/prompt.mp4", (16, 16))[0][:20])
 
 
 @pytest.mark.slow
@@ -81,6 +104,18 @@ def test_a_suite_is_scored_kept_and_taken_up_again(xskill: Command, folder: Path
         ("compose --model model --prompt prompt.mp4 --undo light@500", "the episode lasts from step 1 to step 279"),
         ("compose --model nothing --prompt prompt.mp4", "nothing has no manifest.json"),
         ("compose --model model --prompt prompt.mp4 --out prompt.mp4/x", "the folder prompt.mp4/x cannot be made"),
+        ("demo --model model --tasks lihgt", "no sub-task 'lihgt' (did you mean 'light'?)"),
+        ("demo --model model --tasks light light", "the sub-task 'light' is asked for more than once"),
+        ("demo --model model --body spere", "there is no body 'spere' (did you mean 'sphere'?)"),
+        (
+            "demo --model model --out model",
+            "model holds a training or a model; remove it, or give --out another folder",
+        ),
+        ("demo --model model --tasks", "--tasks names no sub-task; choose from bottom-burner"),
+        ("demo --model model --seed=-1", "--seed -1 must not be below 0"),
+        ("compose --model model --prompt prompt.mp4 --out model", "model holds a training or a model"),
+        ("eval pairs --model model --demos puppets:8", "pairs has demonstrations of its own; leave --demos out"),
+        ("demo --model nothing", "nothing has no manifest.json"),
         ("eval table2 --model model", "there is no suite 'table2' (did you mean 'table1'?)"),
         ("eval --model model table1", "name the suite first, as in xskill eval table1"),
         ("eval table1 --model model --methods clok", "there is no method 'clok' (did you mean 'clock'?)"),

@@ -4,6 +4,7 @@ import copy
 import io
 import math
 import re
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -142,13 +143,30 @@ def test_bf16_computes_in_bf16_and_hands_out_fp32(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("settled", [0, 3])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(NO_GPU, reason="no GPU"))])
-def test_steps_played_back_are_those_done_piece_by_piece(tmp_path: Path, device: Device) -> None:
+def test_steps_played_back_are_those_done_piece_by_piece(tmp_path: Path, device: Device, settled: int) -> None:
     for replay in (False, True):
         config, phase = replace(LOOP, replay=replay, schedule="cosine"), ExamplePhase(replace(DEBUG, dropout=0.2), 0)
+        phase.settled = settled
         train(phase, config, seed=0, folder=tmp_path / str(replay), device=device, console=quiet())
     for piecewise, played in zip(log_of(tmp_path / "False"), log_of(tmp_path / "True"), strict=True):
         assert piecewise == pytest.approx(played, rel=1e-4)
+
+
+def test_nothing_of_a_step_is_held_during_the_next(tmp_path: Path) -> None:
+    alive: list[weakref.ref[Tensor]] = []
+
+    class Watched(LinePhase):
+        def loss(self, module: nn.Module, batch: Batch, step: Step) -> tuple[Tensor, Mapping[str, Tensor]]:
+            assert not any(tensor() is not None for tensor in alive)
+            loss, _ = super().loss(module, batch, step)
+            part = 2 * loss
+            alive[:] = [weakref.ref(loss), weakref.ref(part)]
+            return loss, {"part": part}
+
+    train(Watched(), LoopConfig(steps=4), seed=0, folder=tmp_path, device="cpu", console=quiet())
+    assert len(alive) == 2
 
 
 def test_a_compiled_network_learns_the_same(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.evaluate.made import SIZE, model, trial
 from xskill.compose.agent import Observation
 from xskill.compose.plan import SkillPlan
 from xskill.evaluate.protocol import Trial, new_orders, settings, trials
-from xskill.evaluate.rollouts import Record, Replayed, Robots, Scripted, Truth, roll_out, watched
+from xskill.evaluate.rollouts import Record, Replayed, Robots, Scripted, Truth, filmed, roll_out, side_by_side, watched
 from xskill.kitchen.animate import animate
 from xskill.kitchen.demos import Demonstration, read_demonstrations
 from xskill.kitchen.env import HOME
@@ -95,24 +95,35 @@ def test_records_do_not_depend_on_workers_nor_on_what_runs_beside() -> None:
     assert found(4, todo[7:]) == once[7:]
 
 
-def test_an_episode_watched_again_is_the_same_episode() -> None:
-    """Rendering every frame instead of those a policy sees changes nothing, noise on joints included."""
-    moved: list[list[np.ndarray]] = [[], []]
+@pytest.mark.parametrize("undo", [None, ("slide", 9)])
+def test_an_episode_watched_again_is_the_same_episode(undo: tuple[str, int] | None) -> None:
+    """Its states are gone through again by its actions alone, an interference included."""
+    once = replace(trial("slide", "hinge", done=("slide",)), undo=undo, steps=40)
+    record, states = watched(once, robots(), width=4)
+    truths: list[Truth] = []
 
     class Noted(Robots):
         def decide(
             self, seen: Mapping[int, Sequence[Observation]], truth: Mapping[int, Truth]
         ) -> dict[int, np.ndarray]:
-            chunks = super().decide(seen, truth)
-            kept.extend(chunks.values())
-            return chunks
+            truths.extend(truth.values())
+            return super().decide(seen, truth)
 
-    kept = moved[0]
-    _, frames = watched(trial("light"), robots(Noted), width=4)
-    kept = moved[1]
-    (record,) = roll_out([trial("light")], robots(Noted), workers=1, width=4)
-    assert frames.shape == (record.steps, SIZE, SIZE, 3)
-    assert np.array_equal(np.concatenate(moved[0]), np.concatenate(moved[1]))
+    (again,) = roll_out([once], robots(Noted), workers=1, width=4)
+    assert replace(again, seconds=0) == replace(record, seconds=0)
+    assert (record.undone, len(states)) == (undo, record.steps)
+    assert len(truths) == 10
+    for truth in truths[1:]:
+        assert np.array_equal(states[truth["step"] - 1], truth["qpos"])
+
+
+def test_a_film_is_as_many_times_larger_as_it_says() -> None:
+    _, states = watched(trial("light"), robots(), width=4)
+    film = filmed("franka", states[:3], 100)
+    assert film.shape == (3, 300, 300, 3)
+    both = side_by_side(np.zeros((7, 100, 100, 3), np.uint8), film)
+    assert both.shape == (3, 300, 600, 3)
+    assert not both[:, :, :300].any()
 
 
 def test_who_is_told_what_is_done_keeps_to_what_is_not() -> None:

@@ -1,5 +1,6 @@
 """Scripted demonstrations: functions of their number, as long as human ones, unpaired, kept and resumed."""
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,14 @@ from xskill.kitchen import scripted
 from xskill.kitchen.dataset import prepare
 from xskill.kitchen.demos import Demonstration, Demonstrations
 from xskill.kitchen.film import films_of
-from xskill.kitchen.scripted import LENGTHS, demonstrate, demonstrations
+from xskill.kitchen.scripted import LENGTHS, NEW_PAIRS, demonstrate, demonstrations, prompts_of
+from xskill.kitchen.tasks import TASKS
 
 UNSEEN = DataConfig().unseen
 
 
-def made(folder: Path, count: int = 2, workers: int = 1, seed: int = 0) -> Demonstrations:
-    return demonstrations("scripted", count=count, seed=seed, unseen=UNSEEN, folder=folder, workers=workers)
+def made(folder: Path, count: int = 2, workers: int = 1, tasks: tuple[int, ...] = (4,)) -> Demonstrations:
+    return demonstrations("scripted", count=count, seed=0, tasks=tasks, unseen=UNSEEN, folder=folder, workers=workers)
 
 
 def same(one: Demonstration, other: Demonstration) -> bool:
@@ -65,6 +67,33 @@ def test_they_do_not_depend_on_how_many_are_made_or_by_how_many_processes(folder
     assert not same(several.good[1], several.good[2])
 
 
+def test_they_have_as_many_sub_tasks_as_is_said(tmp_path: Path) -> None:
+    read = made(tmp_path, 4, tasks=(1, 2))
+    assert read.good[0].order == UNSEEN
+    assert [len(demo.order) for demo in (*read.good[1:], *read.shown[1:])] == [2, 1, 2] * 2
+    assert all("_".join(demo.order) == demo.folder for demo in (*read.good, *read.shown))
+
+
+def test_all_seven_can_be_done() -> None:
+    assert demonstrate(tuple(TASKS)).order == tuple(TASKS)
+
+
+def test_pairs_that_are_kept_for_tests_are_in_no_demonstration_and_treat_all_sub_tasks_alike() -> None:
+    assert len(set(NEW_PAIRS)) == len(NEW_PAIRS) == 14
+    for place in (0, 1):
+        assert Counter(pair[place] for pair in NEW_PAIRS) == dict.fromkeys(TASKS, 2)
+    drawn = {scripted._order(0, "robot", index, UNSEEN, (2,)) for index in range(1000)}
+    assert len(drawn) == 1 + 42 - 14  # the unseen task, and all other pairs
+    assert not drawn & set(NEW_PAIRS)
+
+
+def test_prompts_are_nobodys_demonstrations(folder: Path) -> None:
+    (prompt,) = prompts_of([UNSEEN], folder, 1)
+    assert prompt.order == UNSEEN
+    assert same(prompt, prompts_of([UNSEEN, ("light",)], folder, 1)[0])
+    assert not any(same(prompt, demo) for demo in (*made(folder).good, *made(folder).shown))
+
+
 def test_another_seed_makes_others() -> None:
     one, other, again = (demonstrate(["light"], seed) for seed in (0, 1, 0))
     assert same(one, again)
@@ -73,7 +102,7 @@ def test_another_seed_makes_others() -> None:
 
 def test_what_was_made_before_an_interruption_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = made(folder)
-    files = sorted(folder.rglob("*.npz"))
+    files = sorted(path for path in folder.rglob("*.npz") if "prompt" not in path.name)
     assert len(files) == 4
     gone, torn = files[0], files[1]
     gone.unlink()
@@ -99,12 +128,16 @@ def test_they_train_like_any_other(folder: Path) -> None:
 def test_what_cannot_be_made_is_refused_in_a_sentence(tmp_path: Path, xskill: Command) -> None:
     with pytest.raises(ConfigError, match="count is 0; it must be at least 1"):
         made(tmp_path, 0)
+    for tasks in ((), (2, 8)):
+        with pytest.raises(ConfigError, match="one or more numbers, 1 to 7 each"):
+            DataConfig(tasks=tasks)
     with pytest.raises(ConfigError, match="there is no sub-task 'lihgt'"):
         demonstrate(["lihgt"])
-    done = xskill("data", "make", "kitchen", "--out", "out", "--count", "0")
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "count" in done.stderr
+    for words in (("--count", "0"), ("--tasks", "0"), ("--tasks", "2", "8"), ("--tasks",)):
+        done = xskill("data", "make", "kitchen", "--out", "out", *words)
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1
+        assert words[0][2:] in done.stderr
 
 
 def test_a_robot_that_never_manages_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

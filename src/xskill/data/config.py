@@ -1,11 +1,17 @@
 """What decides which videos are learned from."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from xskill.engine.config import require
+
+
+def check_numbers(tasks: Sequence[int]) -> None:
+    """Raises `ConfigError` for numbers of sub-tasks that no demonstration can have."""
+    require(all(1 <= number <= 7 for number in tasks or (0,)), "tasks", tasks, "one or more numbers, 1 to 7 each")
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,8 @@ class DataConfig:
     scripted ones, simulated when first needed; or puppets:N for N made-up ones without physics."""
     count: int = 600
     """How many demonstrations are scripted, for the robot and for the demonstrators each."""
+    tasks: tuple[int, ...] = (4,)
+    """How many sub-tasks a scripted demonstration has; with several numbers, each in turn."""
     seed: int = 0
     """Seed of scripted demonstrations."""
     robot: str = "franka"
@@ -49,6 +57,7 @@ class DataConfig:
         require(self.size >= 8, "size", self.size, "at least 8")
         require(math.isfinite(self.speed) and self.speed > 0, "speed", self.speed, "a number above 0")
         require(self.count >= 1, "count", self.count, "at least 1")
+        check_numbers(self.tasks)
         require(self.held_out >= 1, "held_out", self.held_out, "at least 1")
 
     @property

@@ -128,7 +128,9 @@ def train(
         phase.updated()
         if averaged is not None:
             averaged.update(phase.module)
-        return {"loss": loss.detach(), "gradient_norm": norm, **metrics}
+        # Nothing may hold on to the step's graph: it would fill the memory during the next one, and tie what is
+        # recorded there to the stream that this one ran on.
+        return {"loss": loss.detach(), "gradient_norm": norm} | {n: value.detach() for n, value in metrics.items()}
 
     def drawn(index: int) -> tuple[Batch, Batch]:
         whole = phase.batch(Step(seed, phase.name, index))
@@ -218,5 +220,5 @@ def _resume(training: Training, checkpoints: Checkpoints, acc: Accelerator, cons
 def _reduced(acc: Accelerator, metrics: Mapping[str, Tensor], stop: bool) -> tuple[dict[str, float], bool]:
     """Means over all processes, and whether any was asked to stop: one reduction, one wait for the device."""
     flag = torch.tensor(float(stop), device=acc.device)
-    values = acc.reduce(torch.stack([flag, *(metric.detach().float() for metric in metrics.values())]), "mean").tolist()
+    values = acc.reduce(torch.stack([flag, *(metric.float() for metric in metrics.values())]), "mean").tolist()
     return dict(zip(metrics, values[1:], strict=True)), values[0] > 0

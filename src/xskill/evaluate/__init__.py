@@ -6,5 +6,6 @@ SUITES = {
     "perturb": "the last finished sub-task is undone mid-way, and must be done again",
     "mismatch": "the unseen task, shown by demonstrators that move differently: a free hand, two hands at once",
     "orders": "four sub-tasks in orders that no demonstration has, shown by a free hand",
+    "pairs": "two sub-tasks in an order kept for this, done by a scripted robot, seen as itself or as the demonstrator",
 }
 """What can be evaluated."""

@@ -23,7 +23,7 @@ from xskill.engine.folder import check_folder, fingerprint, json_lines, make_fol
 from xskill.engine.log import Bars, plain_console
 from xskill.engine.seeds import seed_of
 from xskill.errors import ConfigError, DataError
-from xskill.evaluate.protocol import Trial, new_orders, settings, trials
+from xskill.evaluate.protocol import PAIRS, ROBOT, Trial, new_orders, settings, trials
 from xskill.evaluate.rollouts import (
     Performer,
     Pixels,
@@ -31,6 +31,7 @@ from xskill.evaluate.rollouts import (
     Replayed,
     Robots,
     Scripted,
+    filmed,
     roll_out,
     side_by_side,
     watched,
@@ -39,7 +40,7 @@ from xskill.evaluate.tables import comparisons, markdown, sentences, summary
 from xskill.kitchen.demos import Demonstration, Demonstrations
 from xskill.kitchen.film import FPS, film_of, shoot_all
 from xskill.kitchen.render import RenderOptions
-from xskill.kitchen.scripted import demonstrations
+from xskill.kitchen.scripted import NEW_PAIRS, demonstrations, prompts_of
 from xskill.transfer.model import Model, load_model
 from xskill.version import __version__
 
@@ -83,7 +84,7 @@ class Evaluate:
     workers: int = CORES
     """Processes that simulate and render; results do not depend on it."""
     data_folder: Path = DATA
-    """Folder for frames."""
+    """Folder for frames and scripted demonstrations."""
 
 
 def evaluate(suite: str, options: Evaluate) -> None:
@@ -156,18 +157,13 @@ class _Bench:
             raise DataError(f"{path} does not say what it was trained on, so nobody knows what it has not seen")
         self.data = from_json(DataConfig, self._manifest["data"], f"{path}: data")
         papers, wanted = self.data.unseen == DataConfig().unseen, suite != "validation"
-        if papers != wanted:
+        if papers != wanted and suite != "pairs":
             about = "is about the paper's task" if wanted else "is for any other task"
             raise ConfigError(f"{path} was trained with {', '.join(self.data.unseen)} unseen; {suite} {about}")
         if not self.data.demonstrators:
             raise DataError(f"{path} has watched nobody but the robot, so there is nobody to prompt it across bodies")
         self.columns = settings(suite, self.data.demonstrators, self.data.speed)
-        read = self._demonstrations(options.demos or self.data.demos)
-        for problem in read.problems:
-            console.print(f"passed over: {problem}", style="yellow")
-        unseen = [demo for demo in read.good if demo.order == self.data.unseen]
-        trained = self._demonstrations(self.data.demos).good if suite == "orders" and options.demos else ()
-        self.prompts: list[Demonstration] = new_orders([*read.good, *trained]) if suite == "orders" else unseen
+        self.prompts = self._prompts(console)
         digest = hashlib.sha256()
         for demo in self.prompts:
             digest.update(f"{demo.title} {demo.qpos.tobytes().hex()} {demo.ctrl.tobytes().hex()}".encode())
@@ -176,12 +172,29 @@ class _Bench:
         self._plan = cache(self._planned)
         self._film = cache(self._filmed)
 
+    def _prompts(self, console: Console) -> list[Demonstration]:
+        """The demonstrations to be shown: condition i is shown the i-th, in rotation."""
+        options, suite = self._options, self._suite
+        if suite == "pairs":
+            if options.demos:
+                raise ConfigError("pairs has demonstrations of its own; leave --demos out")
+            orders = [NEW_PAIRS[index % len(NEW_PAIRS)] for index in range(PAIRS)]
+            with Bars(console) as bars:
+                return prompts_of(orders, options.data_folder.expanduser(), options.workers, bars.advance)
+        read = self._demonstrations(options.demos or self.data.demos)
+        for problem in read.problems:
+            console.print(f"passed over: {problem}", style="yellow")
+        if suite == "orders":
+            trained = self._demonstrations(self.data.demos).good if options.demos else ()
+            return new_orders([*read.good, *trained])
+        return [demo for demo in read.good if demo.order == self.data.unseen]
+
     def _demonstrations(self, source: str) -> Demonstrations:
-        data, options = self.data, self._options
-        where = options.data_folder.expanduser()
+        data, where, workers = self.data, self._options.data_folder.expanduser(), self._options.workers
         return demonstrations(
-            source, count=data.count, seed=data.seed, unseen=data.unseen, folder=where, workers=options.workers
-        )
+            source,
+            count=data.count, seed=data.seed, tasks=data.tasks, unseen=data.unseen, folder=where, workers=workers,
+        )  # fmt: skip
 
     @property
     def seed(self) -> int:
@@ -282,10 +295,11 @@ def _write_videos(todo: Sequence[Trial], records: Sequence[Record], bench: _Benc
     folder.mkdir(parents=True, exist_ok=True)
     for name, index in which.items():
         trial = todo[index]
-        _, frames = watched(trial, bench.performer(method))
+        _, states = watched(trial, bench.performer(method))
         setting = trial.setting.name.replace(" ", "-").replace(",", "")
         path = folder / f"{name}-{setting}-{trial.condition}-{100 * records[index].score:.0f}.mp4"
-        write_video(path, side_by_side(bench.video(trial), frames), FPS)
+        prompt = bench.video(trial)
+        write_video(path, side_by_side(prompt, filmed(ROBOT, states, prompt.shape[1])), FPS)
 
 
 def _conditions(text: str) -> range:

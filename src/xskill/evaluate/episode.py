@@ -16,12 +16,13 @@ from xskill.discover.look import prototype_colours
 from xskill.engine.config import Device
 from xskill.engine.folder import make_folder, to_bytes, write_file
 from xskill.engine.log import plain_console
-from xskill.errors import ConfigError
-from xskill.evaluate.protocol import Setting, Trial
-from xskill.evaluate.rollouts import Record, Robots, side_by_side, watched
+from xskill.errors import ConfigError, RunError
+from xskill.evaluate.protocol import ROBOT, Setting, Trial
+from xskill.evaluate.rollouts import Pixels, Record, Robots, filmed, side_by_side, watched
 from xskill.kitchen.env import initial_state
 from xskill.kitchen.film import FPS
 from xskill.kitchen.tasks import STEPS_PER_TASK, check_tasks
+from xskill.transfer.model import Model
 
 
 @dataclass(frozen=True)
@@ -63,20 +64,13 @@ def compose(options: Compose) -> None:
     steps, out = options.steps or STEPS_PER_TASK * (len(asked) or 4), options.out.expanduser()
     if undo and not 0 < undo[1] < steps:
         raise ConfigError(f"--undo {undo[0]}@{undo[1]}: the episode lasts from step 1 to step {steps - 1}")
-    make_folder(out)
+    own_folder(out)
     model = load(options.model.expanduser(), options.device).model
     prompt, fps = read_video(options.prompt.expanduser(), model.body.size)
-    plan = plan_of(model, prompt, fps)
     setting, start = Setting("prompt", "unknown"), initial_state("compose", options.condition)
     trial = Trial("compose", setting, options.condition, str(options.prompt), asked, start, undo, steps)
-    robots = Robots(model, lambda trial: plan, options.reading, width=1)
-    record, frames = watched(trial, robots, width=1)
-    decisions = robots.decisions[0]
-    write_file(out / "episode.json", to_bytes(_told(record, decisions)))
-    write_video(out / "episode.mp4", side_by_side(prompt, frames), FPS)
-    draw_timelines(plan, decisions, record, model.discover.num_prototypes, out / "timelines.png")
-    done = ", ".join(f"{task} at step {step}" for task, step in record.completed) or "nothing"
-    console.print(f"done in {record.steps} steps: {done}")
+    record = perform(model, trial, prompt, fps, prompt, out, options.reading)
+    console.print(f"done in {record.steps / FPS:.1f} s: {told_done(record)}")
     if undo and not record.undone:
         console.print(f"{undo[0]} was not done at step {undo[1]}, so there was nothing to undo", style="yellow")
     if asked:
@@ -84,10 +78,46 @@ def compose(options: Compose) -> None:
     console.print(f"see {out / 'episode.mp4'}, {out / 'timelines.png'}, {out / 'episode.json'}")
 
 
+def own_folder(out: Path) -> None:
+    """Make the folder for an episode. Raises `RunError` where there is something else in it."""
+    if (out / "config.json").exists():
+        raise RunError(f"{out} holds a training or a model; remove it, or give --out another folder")
+    make_folder(out)
+
+
+def perform(
+    model: Model,
+    trial: Trial,
+    prompt: Pixels,
+    fps: float | None,
+    shown: Pixels,
+    out: Path,
+    reading: Reading | None = None,
+) -> Record:
+    """Let the robot do what a prompt shows, and leave a film of both, a picture and a record in `out`.
+
+    `shown` is the prompt as the film has it: as large as the film, or as the model sees it.
+    """
+    plan = plan_of(model, prompt, fps)
+    robots = Robots(model, lambda trial: plan, reading, width=1)
+    record, states = watched(trial, robots, width=1)
+    decisions = robots.decisions[0]
+    write_file(out / "episode.json", to_bytes(_told(record, decisions)))
+    write_video(out / "episode.mp4", side_by_side(shown, filmed(ROBOT, states, model.body.size[0])), FPS)
+    draw_timelines(plan, decisions, record, model.discover.num_prototypes, out / "timelines.png")
+    return record
+
+
+def told_done(record: Record) -> str:
+    """What was done, and when, in words."""
+    return ", ".join(f"{task} after {step / FPS:.1f} s" for task, step in record.completed) or "nothing"
+
+
 def _told(record: Record, decisions: Sequence[Decision]) -> dict[str, object]:
     told = json.loads(json.dumps(asdict(record)))
     if not record.asked:
         told |= {"score": None, "order_free": None, "success": None}
+    told["fps"] = FPS
     told["decisions"] = [
         {"prototype": decision.prototype, "progress": decision.progress, "seconds": decision.seconds}
         for decision in decisions

@@ -18,8 +18,9 @@ from xskill.compose.agent import Agent, Decision, Observation, act_together
 from xskill.compose.plan import SkillPlan
 from xskill.compose.reading import Reading
 from xskill.evaluate.protocol import UNDO_AFTER, Trial
-from xskill.kitchen.env import NAMES
+from xskill.kitchen.env import NAMES, KitchenEnv
 from xskill.kitchen.expert import Expert
+from xskill.kitchen.film import Stage
 from xskill.kitchen.many import Kitchens, Report, Start
 from xskill.kitchen.render import RenderOptions
 from xskill.kitchen.scene import Scene
@@ -27,16 +28,15 @@ from xskill.kitchen.tasks import score
 from xskill.transfer.model import Model
 
 Chunk = npt.NDArray[np.floating]
+Floats = npt.NDArray[np.float64]
 Pixels = npt.NDArray[np.uint8]
 Truth = Mapping[str, Any]
 """A kitchen's `info`."""
-Watch = Callable[[Trial, Pixels], None]
-"""Is shown the frames (T, H, W, 3) of each chunk of an episode."""
 
 WIDTH = 32
 """Robots that decide together; fewer leave places empty."""
-WATCHED = 64
-"""Frames of the longest chunk that can be watched."""
+FILM = 256
+"""Height and width of a film, about: a multiple of what the robot sees."""
 STATE_NOISE = 0.01
 """The benchmark's noise on observed joints."""
 
@@ -206,10 +206,8 @@ class _Episode:
         )  # fmt: skip
 
 
-def roll_out(
-    todo: Sequence[Trial], performer: Performer, *, workers: int, width: int = WIDTH, watch: Watch | None = None
-) -> Iterator[Record]:
-    """Run episodes and yield the record of each when it is over. With `watch`, every frame is rendered and shown."""
+def roll_out(todo: Sequence[Trial], performer: Performer, *, workers: int, width: int = WIDTH) -> Iterator[Record]:
+    """Run episodes and yield the record of each when it is over."""
     queues = {place: deque(t for t in todo if t.condition % width == place) for place in range(width)}
     queues = {place: queue for place, queue in queues.items() if queue}
     kitchen_of = {place: index for index, place in enumerate(queues)}
@@ -219,8 +217,7 @@ def roll_out(
     options: dict[str, Any] = {
         "cameras": performer.cameras, "options": RenderOptions(height, columns), "state_noise": STATE_NOISE,
     }  # fmt: skip
-    window = max(performer.window, WATCHED) if watch else performer.window
-    with Kitchens(len(queues), workers=workers, window=window, **options) as kitchens:
+    with Kitchens(len(queues), workers=workers, window=performer.window, **options) as kitchens:
         live: dict[int, _Episode] = {}
         while queues or live:
             new = {place: queues[place].popleft() for place in queues if place not in live}
@@ -247,9 +244,6 @@ def roll_out(
             for place, episode in list(live.items()):
                 episode.report = reports.get(kitchen_of[place], episode.report)
                 now = episode.report.info["step"]
-                if watch is not None:
-                    side = kitchens.observations[NAMES["side"]][kitchen_of[place]]
-                    watch(episode.trial, side[max(0, len(side) - (now - before[place])) :].copy())
                 if episode.undone and episode.redone is None and episode.undone[0] in episode.report.info["complete"]:
                     episode.redone = now
                 if episode.report.over:
@@ -257,17 +251,46 @@ def roll_out(
                     del live[place]
 
 
-def watched(trial: Trial, performer: Performer, width: int = WIDTH) -> tuple[Record, Pixels]:
-    """The record and all frames (T, H, W, 3) of an episode, which happens as it does in any other roll-out."""
-    shown: list[Pixels] = []
-    (record,) = roll_out([trial], performer, workers=1, width=width, watch=lambda _, frames: shown.append(frames))
-    return record, np.concatenate(shown)
+def watched(trial: Trial, performer: Performer, width: int = WIDTH) -> tuple[Record, Floats]:
+    """The record of an episode, which happens as in any other roll-out, and the state (T, 30) after each step."""
+    noting = _Noting(performer)
+    (record,) = roll_out([trial], noting, workers=1, width=width)
+    kitchen, states = KitchenEnv(cameras=()), []
+    kitchen.reset(options=dict(_start(trial).options))
+    for step, action in enumerate(np.concatenate(noting.chunks)[: record.steps]):
+        if record.undone and record.undone[1] == step:
+            kitchen.undo(record.undone[0])
+        kitchen.move(action)
+        states.append(kitchen.data.qpos.copy())
+    return record, np.array(states)
+
+
+class _Noting:
+    """A performer of one episode whose actions are kept."""
+
+    def __init__(self, performer: Performer) -> None:
+        self.cameras, self.size, self.window = performer.cameras, performer.size, performer.window
+        self.chunks: list[Chunk] = []
+        self.begin, self._decide = performer.begin, performer.decide
+
+    def decide(self, seen: Mapping[int, Sequence[Observation]], truth: Mapping[int, Truth]) -> dict[int, Chunk]:
+        chunks = self._decide(seen, truth)
+        self.chunks += chunks.values()
+        return chunks
+
+
+def filmed(body: str, states: Floats, seen: int, hands: Floats | None = None) -> Pixels:
+    """A film (T, H, W, 3) of a body in those states: a multiple of the `seen` pixels a side, near `FILM`."""
+    side = seen * max(1, round(FILM / seen))
+    with Stage(RenderOptions(side, side, samples=4)) as stage:
+        return stage.frames(body, states, hands)["side"]
 
 
 def side_by_side(prompt: Pixels, frames: Pixels) -> Pixels:
-    """A prompt, slowed down or sped up to last as long, beside what the robot made of it."""
+    """A prompt, slowed down or sped up to last as long, and made as large, beside what the robot made of it."""
     when = np.linspace(0, len(prompt) - 1, len(frames)).round().astype(int)
-    return np.concatenate([prompt[when], frames], axis=2)
+    larger = frames.shape[1] // prompt.shape[1]
+    return np.concatenate([prompt[when].repeat(larger, 1).repeat(larger, 2), frames], axis=2)
 
 
 def _start(trial: Trial) -> Start:

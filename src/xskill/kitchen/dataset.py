@@ -56,7 +56,8 @@ def prepare(
         )
     read = demonstrations(
         config.demos,
-        count=config.count, seed=config.seed, unseen=config.unseen, folder=folder, workers=workers, progress=progress,
+        count=config.count, seed=config.seed, tasks=config.tasks, unseen=config.unseen,
+        folder=folder, workers=workers, progress=progress,
     )  # fmt: skip
     for problem in read.problems:
         say(f"passed over: {problem}")

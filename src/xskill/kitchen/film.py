@@ -169,9 +169,17 @@ class Stage:
 
     def shoot(self, making: Making, body: str, episode: int, qpos: Floats, hands: Floats | None) -> int:
         """Render one episode into a bank on its way, and return its number."""
+        for camera, shot in self.frames(body, qpos, hands, making.plan.cameras).items():
+            making.write(episode, camera, shot)
+        return episode
+
+    def frames(
+        self, body: str, qpos: Floats, hands: Floats | None = None, cameras: Sequence[str] = ("side",)
+    ) -> dict[str, npt.NDArray[np.uint8]]:
+        """Camera -> what it sees (T, H, W, 3) of a body in states (T, 30) of the kitchen, free hands at (T, 2, 3)."""
         self._scene.dress(body)
-        model, data, plan = self._scene.model, self._data, making.plan
-        frames = {camera: np.empty((len(qpos), plan.height, plan.width, 3), np.uint8) for camera in plan.cameras}
+        model, data, size = self._scene.model, self._data, (self.options.height, self.options.width)
+        frames = {camera: np.empty((len(qpos), *size, 3), np.uint8) for camera in cameras}
         for step, state in enumerate(qpos):
             data.qpos[:] = state
             if hands is not None:
@@ -180,9 +188,7 @@ class Stage:
             mujoco.mj_camlight(model, data)
             for camera, shot in frames.items():
                 self._renderer.draw(data, camera, shot[step])
-        for camera, shot in frames.items():
-            making.write(episode, camera, shot)
-        return episode
+        return frames
 
     def __enter__(self) -> "Stage":
         return self

@@ -27,6 +27,8 @@ class MakeKitchen:
     scripted ones, simulated here and kept in OUT/scripted; or puppets:N for N made-up ones without physics."""
     count: int = 600
     """How many are scripted; the demonstrators repeat as many others, so that no two bodies do the same."""
+    tasks: tuple[int, ...] = (4,)
+    """How many sub-tasks a scripted one has; with several numbers, each in turn."""
     seed: int = 0
     """Seed of scripted demonstrations."""
     bodies: tuple[str, ...] = ("franka", "sphere")
@@ -60,7 +62,7 @@ def make(options: MakeKitchen) -> None:
     with Bars(console) as bars:
         read = demonstrations(
             options.demos,
-            count=options.count, seed=options.seed, unseen=DataConfig().unseen,
+            count=options.count, seed=options.seed, tasks=options.tasks, unseen=DataConfig().unseen,
             folder=folder, workers=options.workers, progress=bars.advance,
         )  # fmt: skip
     chosen = replace(read, good=read.good[part], shown=read.shown[part])

@@ -1,7 +1,7 @@
 """Made-up demonstrations of the robot: its gripper is led along the path of an animated hand.
 
 There is no physics in them, so a policy cannot learn the kitchen from them; but they are videos, states and actions of
-all seven sub-tasks that need no recording. `debug`, `quick` and the tests use them.
+all seven sub-tasks that need no recording. `debug` and the tests use them.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Scripted demonstrations: the expert does four sub-tasks in a random order, and what it did is kept beside the data.
+"""Scripted demonstrations: the expert does sub-tasks in a random order, and what it did is kept beside the data.
 
 Each is a pure function of a seed and its number, whoever simulates it. What demonstrators do are other ones than the
 robot's, so nothing pairs the bodies but what they have in common.
@@ -15,6 +15,7 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
+from xskill.data.config import check_numbers
 from xskill.engine.config import require
 from xskill.engine.folder import make_folder, sweep, write_file
 from xskill.engine.seeds import numpy_generator
@@ -31,14 +32,22 @@ Floats = npt.NDArray[np.float64]
 Told = Callable[[str, int, int], None]
 
 SCRIPTED = "scripted"
-TASKS_EACH = 4
 EVERY = 40
 """Of so many demonstrations, one does the task that is kept for the test."""
 LENGTHS = range(162, 339)
-"""Steps of the human demonstrations of the benchmark: no scripted one is shorter or longer."""
+"""Steps of human demonstrations, of four sub-tasks: no scripted one of four is shorter or longer."""
+FOUR = 4
+"""With more sub-tasks there is more time."""
 SPREAD = 0.05
 """Standard deviation, in radians, of the arm's joints at the start."""
 ATTEMPTS = 20
+NEW_PAIRS = tuple((task, (*TASKS, *TASKS)[place + step]) for step in (1, 3) for place, task in enumerate(TASKS))
+"""Orders of two sub-tasks that are kept for tests: no scripted demonstration of two has them.
+
+A third of all: each sub-task comes first in two of them and second in two.
+"""
+_Job = tuple[int, str, int, tuple[str, ...]]
+"""Seed, role, number and order of a demonstration."""
 
 
 def demonstrations(
@@ -46,6 +55,7 @@ def demonstrations(
     *,
     count: int,
     seed: int,
+    tasks: Sequence[int],
     unseen: Sequence[str],
     folder: Path,
     workers: int,
@@ -58,22 +68,36 @@ def demonstrations(
     if source != SCRIPTED:
         return read_demonstrations(source)
     require(count >= 1, "count", count, "at least 1")
+    check_numbers(tasks)
+    roles = ("robot", "demonstrator")
+    jobs = [(seed, role, index, _order(seed, role, index, unseen, tasks)) for role in roles for index in range(count)]
+    made = _made(jobs, folder, workers, progress)
+    return Demonstrations(tuple(made[:count]), shown=tuple(made[count:]))
+
+
+def prompts_of(
+    orders: Sequence[Sequence[str]], folder: Path, workers: int, progress: Told = lambda title, added, total: None
+) -> list[Demonstration]:
+    """A demonstration of each order that nobody has learned from, kept in `folder` and made where it is missing."""
+    return _made([(0, "prompt", index, tuple(order)) for index, order in enumerate(orders)], folder, workers, progress)
+
+
+def _made(jobs: Sequence[_Job], folder: Path, workers: int, progress: Told) -> list[Demonstration]:
+    """What the jobs come to, in their order, after making what is missing in `folder`."""
     require(workers >= 1, "workers", workers, "at least 1")
     cached = folder / SCRIPTED / _key()
     make_folder(cached)
     sweep(cached)
-    jobs = {
-        role: [(seed, role, index, _order(seed, role, index, unseen)) for index in range(count)]
-        for role in ("robot", "demonstrator")
-    }
-    found = {_path(cached, *job): _cached(_path(cached, *job)) for each in jobs.values() for job in each}
-    todo = [(cached, *job) for each in jobs.values() for job in each if found[_path(cached, *job)] is None]
+    found = {job: _cached(_path(cached, *job)) for job in jobs}
+    todo = {_path(cached, *job): job for job in jobs if found[job] is None}
     progress(SCRIPTED, len(found) - len(todo), len(found))
-    for path in spread(_make, todo, min(workers, max(1, len(todo)))):
-        found[path] = _cached(path)
+    for path in spread(_make, [(cached, *job) for job in todo.values()], min(workers, max(1, len(todo)))):
+        found[todo[path]] = _cached(path)
         progress(SCRIPTED, 1, len(found))
-    sets = {role: tuple(filter(None, (found[_path(cached, *job)] for job in each))) for role, each in jobs.items()}
-    return Demonstrations(sets["robot"], shown=sets["demonstrator"])
+    for job, demo in found.items():
+        if demo is None:
+            raise DataError(f"{_path(cached, *job)} was made and cannot be read")
+    return [demo for job in jobs if (demo := found[job])]
 
 
 def demonstrate(order: Sequence[str], *key: int | str) -> Demonstration:
@@ -85,7 +109,7 @@ def demonstrate(order: Sequence[str], *key: int | str) -> Demonstration:
     for attempt in range(ATTEMPTS):
         random = numpy_generator("scripted", *key, attempt)
         performer = Expert(kitchen.scene.model, order, int(random.integers(2**62)))
-        kitchen.reset(options={"qpos": _start(random), "limit": LENGTHS[-1]})
+        kitchen.reset(options={"qpos": _start(random), "limit": LENGTHS[-1] * max(FOUR, len(order)) // FOUR})
         rest, states, speeds, actions = int(random.integers(2, 8)), [], [], []
         while rest and not kitchen.progress.truncated:
             states.append(kitchen.data.qpos.copy())
@@ -95,14 +119,19 @@ def demonstrate(order: Sequence[str], *key: int | str) -> Demonstration:
             rest -= performer.stage == "rest"
         name = "-".join(map(str, key)) or "0"
         demo = Demonstration(name, "_".join(order), np.array(states), np.array(actions), np.array(speeds))
-        if not rest and demo.order == order and (len(order) != TASKS_EACH or len(demo) in LENGTHS):
+        if not rest and demo.order == order and (len(order) != FOUR or len(demo) in LENGTHS):
             return demo
     raise DataError(f"the scripted robot did not manage {', '.join(order)} in {ATTEMPTS} attempts")
 
 
-def _order(seed: int, role: str, index: int, unseen: Sequence[str]) -> tuple[str, ...]:
-    drawn = numpy_generator("order", seed, role, index).permutation(list(TASKS))[:TASKS_EACH]
-    return tuple(unseen) if index % EVERY == 0 else tuple(map(str, drawn))
+def _order(seed: int, role: str, index: int, unseen: Sequence[str], tasks: Sequence[int]) -> tuple[str, ...]:
+    if index % EVERY == 0:
+        return tuple(unseen)
+    random = numpy_generator("order", seed, role, index)
+    while True:
+        drawn = tuple(map(str, random.permutation(list(TASKS))[: tasks[index % len(tasks)]]))
+        if drawn not in NEW_PAIRS:
+            return drawn
 
 
 def _start(random: np.random.Generator) -> Floats:

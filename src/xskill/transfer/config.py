@@ -6,6 +6,7 @@ from typing import Literal
 from xskill.engine.config import LoopConfig, require
 
 Solver = Literal["ddpm", "ddim", "dpm-solver"]
+Vision = Literal["resnet18", "small", "tiny"]
 
 
 @dataclass(frozen=True)
@@ -14,10 +15,10 @@ class PolicyConfig:
 
     kind: Literal["diffusion", "cloning"] = "diffusion"
     """Chi et al.'s diffusion policy, or plain regression of the chunk."""
-    vision: Literal["resnet18", "small"] = "resnet18"
+    vision: Vision = "resnet18"
     """What looks at each image."""
     vision_width: int = 512
-    """Size of an image's feature, where `small` looks; a ResNet-18's is 512."""
+    """Size of an image's feature, where `small` or `tiny` looks; a ResNet-18's is 512."""
     told: Literal["skill", "goal"] = "skill"
     """What it is told to do: a skill; or, as a goal-conditioned policy, an image to come, of which an encoder that is
     trained along with it makes what the skill would be."""
@@ -82,10 +83,10 @@ class AlignerConfig:
     """The paper's Skill Alignment Transformer, or a filter that keeps track of where in the plan the robot is."""
     tokens: int = 0
     """Skills in a plan, N_SAT; 0 takes half the robot's mean episode length."""
-    vision: Literal["resnet18", "small"] = "resnet18"
+    vision: Vision = "resnet18"
     """What looks at the scene."""
     vision_width: int = 512
-    """Size of the scene's feature, where `small` looks."""
+    """Size of the scene's feature, where `small` or `tiny` looks."""
     layers: int = 16
     """Transformer layers."""
     heads: int = 4

@@ -1,18 +1,25 @@
-"""What looks at images: a ResNet-18 with group normalisation, as Chi et al. have it, and a smaller network."""
+"""What looks at images: a ResNet-18 with group normalisation, as Chi et al. have it, and smaller networks."""
 
-from typing import Literal
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from xskill.transfer.config import Vision
+
+SMALLER = {
+    "small": ((32, 5, 2), (64, 3, 2), (64, 3, 2), (64, 3, 2)),
+    "tiny": ((32, 7, 4), (32, 3, 2), (32, 3, 2)),
+}
+"""Channels, kernel and stride of each convolution of the smaller networks."""
 GROUP = 16
 """Channels in one group of a ResNet's normalisation."""
 
 
-def looker(kind: Literal["resnet18", "small"], width: int, size: tuple[int, int]) -> tuple[nn.Module, int]:
+def looker(kind: Vision, width: int, size: tuple[int, int]) -> tuple[nn.Module, int]:
     """A network from images (N, H, W, 3), values from -1 to 1, to features (N, F), and F."""
-    return (ResNet18(), ResNet18.width) if kind == "resnet18" else (SmallCNN(width, size), width)
+    return (ResNet18(), ResNet18.width) if kind == "resnet18" else (SmallCNN(width, size, SMALLER[kind]), width)
 
 
 class ResNet18(nn.Module):
@@ -70,14 +77,15 @@ class Norm(nn.GroupNorm):
 
 
 class SmallCNN(nn.Module):
-    """Four convolutions and a linear layer that knows where in the image everything is."""
+    """A few convolutions and a linear layer that knows where in the image everything is."""
 
-    def __init__(self, width: int, size: tuple[int, int], channels: tuple[int, ...] = (32, 64, 64, 64)) -> None:
+    def __init__(self, width: int, size: tuple[int, int], convolutions: Sequence[tuple[int, int, int]]) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        for before, after, stride in zip((3, *channels), channels, (2, 2, 2, 2), strict=False):
-            layers += [nn.Conv2d(before, after, 5 if before == 3 else 3, stride, 2 if before == 3 else 1)]
-            layers += [Norm(8, after), nn.ReLU()]
+        before = 3
+        for channels, kernel, stride in convolutions:
+            layers += [nn.Conv2d(before, channels, kernel, stride, kernel // 2), Norm(8, channels), nn.ReLU()]
+            before = channels
         self.body = nn.Sequential(*layers, nn.Flatten())
         with torch.no_grad():
             flat = self.body(torch.zeros(1, 3, *size)).shape[1]
