@@ -40,7 +40,7 @@ def test_both_phases_are_trained_and_end_in_a_model(xskill: Command, tmp_path: P
     for name, tensor in model.network.state_dict().items():
         assert torch.equal(tensor, weights[name].float())
 
-    for suite, episodes in (("table1", 5), ("perturb", 1), ("mismatch", 3), ("orders", 1), ("pairs", 2)):
+    for suite, episodes in (("table1", 5), ("perturb", 1), ("mismatch", 3), ("orders", 1), ("pairs", 2), ("seen", 2)):
         scored = xskill("eval", suite, "--model", "runs/debug/model", "--conditions", "0:1", "--json", *CPU)
         assert scored.returncode == 0, scored.stderr
         assert len(json.loads(scored.stdout.splitlines()[-1])["XSkill"]) == episodes

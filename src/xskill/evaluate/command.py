@@ -16,6 +16,7 @@ from rich.console import Console
 from xskill.compose.plan import SkillPlan, plan_of
 from xskill.compose.reading import Reading
 from xskill.data.config import DataConfig
+from xskill.data.split import drawn
 from xskill.data.video import write_video
 from xskill.engine.config import CORES, DATA, Device, did_you_mean, first_end, from_json
 from xskill.engine.distributed import chosen
@@ -23,7 +24,7 @@ from xskill.engine.folder import check_folder, fingerprint, json_lines, make_fol
 from xskill.engine.log import Bars, plain_console
 from xskill.engine.seeds import seed_of
 from xskill.errors import ConfigError, DataError
-from xskill.evaluate.protocol import PAIRS, ROBOT, Trial, new_orders, settings, trials
+from xskill.evaluate.protocol import PROMPTS, ROBOT, Trial, new_orders, settings, trials
 from xskill.evaluate.rollouts import (
     Performer,
     Pixels,
@@ -37,6 +38,7 @@ from xskill.evaluate.rollouts import (
     watched,
 )
 from xskill.evaluate.tables import comparisons, markdown, sentences, summary
+from xskill.kitchen.dataset import split
 from xskill.kitchen.demos import Demonstration, Demonstrations
 from xskill.kitchen.film import FPS, film_of, shoot_all
 from xskill.kitchen.render import RenderOptions
@@ -157,7 +159,7 @@ class _Bench:
             raise DataError(f"{path} does not say what it was trained on, so nobody knows what it has not seen")
         self.data = from_json(DataConfig, self._manifest["data"], f"{path}: data")
         papers, wanted = self.data.unseen == DataConfig().unseen, suite != "validation"
-        if papers != wanted and suite != "pairs":
+        if papers != wanted and suite not in ("pairs", "seen"):
             about = "is about the paper's task" if wanted else "is for any other task"
             raise ConfigError(f"{path} was trained with {', '.join(self.data.unseen)} unseen; {suite} {about}")
         if not self.data.demonstrators:
@@ -178,7 +180,7 @@ class _Bench:
         if suite == "pairs":
             if options.demos:
                 raise ConfigError("pairs has demonstrations of its own; leave --demos out")
-            orders = [NEW_PAIRS[index % len(NEW_PAIRS)] for index in range(PAIRS)]
+            orders = [NEW_PAIRS[index % len(NEW_PAIRS)] for index in range(PROMPTS)]
             with Bars(console) as bars:
                 return prompts_of(orders, options.data_folder.expanduser(), options.workers, bars.advance)
         read = self._demonstrations(options.demos or self.data.demos)
@@ -187,6 +189,10 @@ class _Bench:
         if suite == "orders":
             trained = self._demonstrations(self.data.demos).good if options.demos else ()
             return new_orders([*read.good, *trained])
+        if suite == "seen":
+            train = split(read.good, self.data.unseen, self.data.level, self.data.held_out).train
+            some = drawn(train, PROMPTS)
+            return [demo for demo in read.good if demo.title in some]
         return [demo for demo in read.good if demo.order == self.data.unseen]
 
     def _demonstrations(self, source: str) -> Demonstrations:

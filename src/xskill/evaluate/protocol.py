@@ -23,8 +23,8 @@ EXTRA_STEPS = 100
 UNDO_AFTER = 20
 """Steps between the completion of a sub-task and its being undone."""
 NEW_ORDERS = 32
-PAIRS = 32
-"""Prompts of two sub-tasks, the pairs in turn."""
+PROMPTS = 32
+"""Prompts of the suites that have more to choose from: pairs, in turn, and seen."""
 ROBOT = "franka"
 
 
@@ -95,7 +95,7 @@ def settings(suite: str, demonstrators: Sequence[str], trained_at: float = 1.0) 
         return tuple(Setting(f"shown by {body}", body, trained_at) for body in watched)
     if suite == "perturb":
         return (Setting(f"cross x{trained_at:g}, undone", demonstrator, trained_at, undo=True),)
-    if suite == "pairs":
+    if suite in ("pairs", "seen"):
         return (Setting("same x1", ROBOT), Setting(f"cross x{trained_at:g}", demonstrator, trained_at))
     speeds = (1.0, 1.3, 1.5, 2.0) if trained_at == 1 else (trained_at,)
     return (Setting("same x1", ROBOT), *(Setting(f"cross x{speed:g}", demonstrator, speed) for speed in speeds))
