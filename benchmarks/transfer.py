@@ -22,6 +22,7 @@ from xskill.engine.distributed import accelerator
 from xskill.engine.loop import Step
 from xskill.engine.replay import Replay
 from xskill.presets import PRESETS
+from xskill.transfer.counterpart import Shown
 from xskill.transfer.train import TransferPhase
 
 LENGTH = 100
@@ -83,7 +84,8 @@ def main() -> None:
         bank = noise(Path(folder), 20, preset.data.size)
         config = replace(preset.transfer, batch_size=options.batch)
         skills = torch.randn(bank.episodes.frames, preset.discover.encoder.width)
-        phase = TransferPhase(config, bank, skills, np.arange(18), np.array([18, 19]), 0, device)
+        watched = [Shown(torch.randn_like(skills), bank.episodes.starts, bank.episodes.lengths)] if config.cross else []
+        phase = TransferPhase(config, bank, skills, np.arange(18), np.array([18, 19]), 0, device, watched=watched)
         acc = accelerator(options.device, config.loop.precision)
         module = acc.prepare_model(phase.module.to(device))
         if options.compile:

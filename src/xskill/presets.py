@@ -141,7 +141,7 @@ PRESETS: dict[str, tuple[str, Config]] = {
                     channels=(32, 64), kernel=3, time_width=32, solver="ddim", solver_steps=5,
                 ),
                 aligner=AlignerConfig(
-                    kind="tracker", tokens=50, vision="tiny", vision_width=64, layers=2, feedforward=128
+                    kind="tracker", tokens=50, vision="tiny", vision_width=64, layers=2, feedforward=128, rescale=True
                 ),
                 loop=LoopConfig(
                     steps=3000, learning_rate=1e-3, schedule="cosine", warmup_steps=50, clip_norm=1.0, ema_decay=0.995,

@@ -11,11 +11,14 @@ import torch
 import xskill
 from tests.discover.made import SIZE, video
 from tests.discover.made import TINY as DISCOVER
+from xskill.compose import plan as compose_plan
 from xskill.compose.agent import Agent, _decided, act_together
+from xskill.compose.plan import plan_of
 from xskill.compose.reading import Reading
 from xskill.discover.encoder import SkillModel
-from xskill.errors import CheckpointError, DataError
+from xskill.errors import CheckpointError, ConfigError, DataError
 from xskill.presets import PRESETS
+from xskill.transfer.alignment import resampled
 from xskill.transfer.config import Solver
 from xskill.transfer.model import Model, save_model
 from xskill.transfer.policy import Body
@@ -49,6 +52,28 @@ def test_a_prompt_of_any_length_becomes_a_plan(folder: Path, length: int) -> Non
     assert plan.frames[0] == 0
     assert plan.frames[-1] == length - 1
     assert plan.prototypes.shape == (length,)
+
+
+@pytest.mark.parametrize("fits", [1.0, 2.0, 3.0])
+def test_a_prompt_that_shows_less_is_read_on_the_scale_that_fits(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, fits: float
+) -> None:
+    aligner = replace(TRANSFER.aligner, kind="tracker", rescale=True)
+    model = replace(xskill.load(folder, "cpu").model, transfer=replace(TRANSFER, aligner=aligner))
+    typical = model.skills.prototypes.weight.detach()[torch.arange(33) % DISCOVER.num_prototypes]
+    found = {scale: typical + (scale != fits) * torch.randn(33, 32) for scale in (1.0, 2.0, 3.0)}
+    monkeypatch.setattr(compose_plan, "SHORTER", (1.0, 2.0, 3.0))
+    monkeypatch.setattr(compose_plan, "encode_scales", lambda *_, shorter, **__: (found[scale] for scale in shorter))
+    plan, used = plan_of(model, video("person", "b", 33)), round(TOKENS / fits)
+    assert plan.shorter == fits
+    assert plan.frames[:used].tolist() == resampled(33, used).tolist()
+    assert set(plan.frames[used:].tolist()) <= {32}
+    assert torch.equal(plan.tokens, found[fits][plan.frames])
+    assert plan.places[[0, used - 1, -1]].tolist() == [0, 1, 1]
+    monkeypatch.setattr(compose_plan, "SHARPER", 2.0)  # nothing is so much sharper
+    assert plan_of(model, video("person", "b", 33)).shorter == 1
+    with pytest.raises(ConfigError, match="False for a transformer"):
+        replace(aligner, kind="transformer")
 
 
 def test_a_decision_says_what_and_why(folder: Path) -> None:

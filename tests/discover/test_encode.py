@@ -33,6 +33,12 @@ def test_a_clip_begins_at_every_frame_on_the_time_scale_of_training() -> None:
         assert clips[grid[sample]].tolist() == expected.tolist()
 
 
+def test_a_video_of_less_is_read_with_frames_further_apart() -> None:
+    length = TINY.frames_per_video
+    assert clip_frames(length, TINY, shorter=2.0)[0].tolist() == [0, 2, 4, 6]
+    assert torch.equal(clip_frames(length, TINY, shorter=1.0), clip_frames(length, TINY))
+
+
 def test_on_the_scale_of_frames_a_clip_is_the_next_ones() -> None:
     config = replace(TINY, time_scale="frames")
     assert clip_frames(6, config).tolist()[:4] == [[0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5], [3, 4, 5, 5]]

@@ -110,6 +110,8 @@ def act_together(agents: Sequence[Agent | None]) -> list[Decision | None]:
         model.network.aligner.beginning(1)[0],
     )
     given["plan"] = torch.stack([agent.plan.tokens if agent and agent.plan else nothing for agent in agents])
+    places = [agent.plan.places if agent and agent.plan else torch.linspace(0, 1, model.tokens) for agent in agents]
+    given["places"] = torch.stack(places).to(device)
     given["before"] = torch.stack(
         [beginning if not agent or agent._believed is None else agent._believed for agent in agents]
     )
@@ -143,14 +145,14 @@ def _decided(model: Model, reading: Reading, given: Tensors) -> Tensors:
     """What agents with these observations, plans, beliefs and noise do."""
     found = read(reading, model, given[model.body.cameras[0]][:, -1], given["plan"], given["before"], given["acted"])
     if "within" in given:
-        found = kept_within(found, given["plan"], given["within"])
+        found = kept_within(found, given["plan"], given["places"], given["within"])
     skill = found.skill.float()
     return {
         "chunk": model.network.policy.act(given, skill, given["noise"]).float(),
         "skill": skill,
         "prototype": model.skills.prototypes(skill).argmax(-1),
         "attention": found.attention,
-        "progress": found.progress,
+        "progress": (found.attention * given["places"]).sum(1),
     }
 
 

@@ -1,15 +1,21 @@
 """A prompt video as a plan: the skills it shows, in order (paper, "Compose" and Algorithm 3)."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from xskill.discover.encode import Video, encode_video, resized_pieces
+from xskill.discover.encode import Video, encode_scales, resized_pieces
 from xskill.errors import DataError
 from xskill.transfer.alignment import resampled
 from xskill.transfer.model import Model
+
+SHORTER = tuple(2 ** (step / 4) for step in range(8))
+"""How many times as much training videos may show as a prompt does: 1 to 3.4."""
+SHARPER = 0.008
+"""By how much more skills must resemble prototypes, as a cosine, for a prompt to be read as a shorter one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,11 +23,19 @@ class SkillPlan:
     """What a prompt asks for."""
 
     tokens: Tensor
-    """Skills, or what a goal-conditioned policy takes for them, evenly sampled from the video: (N, D)."""
+    """Skills, or what a goal-conditioned policy takes for them, evenly sampled from the video: (N, D). Of a shorter
+    task than those of training there are fewer, and the last one stands until the end."""
     frames: Tensor
     """The video's frame that each token comes from, (N,)."""
     prototypes: Tensor
     """The nearest prototype of every frame of the video, (T,)."""
+    shorter: float = 1.0
+    """How many times as much training videos show, as far as can be told."""
+
+    @property
+    def places(self) -> Tensor:
+        """Where in the video each token comes from, 0 to 1: (N,)."""
+        return self.frames / max(1, len(self.prototypes) - 1)
 
 
 @torch.no_grad()
@@ -30,9 +44,24 @@ def plan_of(model: Model, video: Video, fps: float | None = None) -> SkillPlan:
     if all(np.ptp(np.asarray(video[moment : moment + 1])) == 0 for moment in {0, len(video) // 2, len(video) - 1}):
         raise DataError("the prompt shows nothing: its frames are of one colour")
     rate = fps / model.fps if fps else 1.0
-    told = skills = encode_video(model.skills, video, model.discover, rate=rate)
+    skills, shorter = _read(model, video, rate)
+    told = skills
     if model.network.goal is not None:
         told = torch.cat([model.network.goal(piece) for piece in resized_pieces(video, model.body.size, skills.device)])
-    frames = resampled(len(skills), model.tokens)
+    frames = resampled(len(skills), max(1, round(model.tokens / shorter)))
+    frames = torch.cat([frames, frames[-1:].expand(model.tokens - len(frames))])
     prototypes = model.skills.prototypes(skills).argmax(-1)
-    return SkillPlan(told[frames.to(skills.device)], frames, prototypes.cpu())
+    return SkillPlan(told[frames.to(skills.device)], frames, prototypes.cpu(), shorter)
+
+
+def _read(model: Model, video: Video, rate: float) -> tuple[Tensor, float]:
+    """The skills of every frame (T, D), and how many times as much training videos show."""
+    scales = SHORTER if model.transfer.aligner.rescale else SHORTER[:1]
+    kept, to_beat = (torch.empty(0), 1.0), -math.inf
+    for shorter, skills in zip(
+        scales, encode_scales(model.skills, video, model.discover, rate=rate, shorter=scales), strict=True
+    ):
+        sharpness = model.skills.prototypes(skills).amax(-1).mean().item()
+        if sharpness > to_beat:
+            kept, to_beat = (skills, shorter), sharpness + (SHARPER if shorter == SHORTER[0] else 0.0)
+    return kept

@@ -50,11 +50,13 @@ def _skill_of(model: Model, scenes: Tensor) -> Tensor:
     return model.skills.encoder.skills(features[:, None].expand(-1, model.discover.clip_length, -1))
 
 
-def kept_within(found: Alignment, plans: Tensor, stretches: Tensor) -> Alignment:
-    """What was found, kept to a stretch of each plan, (B, 2) from and to: for who is told how far they have come."""
+def kept_within(found: Alignment, plans: Tensor, places: Tensor, stretches: Tensor) -> Alignment:
+    """What was found, kept to a stretch of each prompt, (B, 2) from and to: for who is told how far they have come.
+
+    A plan's skills come from `places` (B, N) of the prompt, 0 to 1.
+    """
     low, high = stretches.T[:, :, None]
-    places = torch.linspace(0, 1, plans.shape[1], device=plans.device)
-    apart = 0.5 / max(1, plans.shape[1] - 1)  # so that the shortest stretch has a skill
+    apart = 0.5 * places.diff(dim=1).amax(1, keepdim=True)  # so that the shortest stretch has a skill
     inside = (places >= low - apart) & (places <= high + apart)
     attention = (found.attention.clamp(min=1e-12) * inside).float()
     return likeliest(plans, attention / attention.sum(1, keepdim=True))

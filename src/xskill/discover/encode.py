@@ -1,6 +1,6 @@
 """From videos to skills with a trained encoder: every frame through the CNN once, in pieces that fit."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -26,13 +26,15 @@ class Video(Protocol):
     def __getitem__(self, piece: slice) -> npt.NDArray[np.uint8]: ...
 
 
-def clip_frames(length: int, config: DiscoverConfig, rate: float = 1.0) -> Tensor:
+def clip_frames(length: int, config: DiscoverConfig, rate: float = 1.0, shorter: float = 1.0) -> Tensor:
     """The frames of the clip that begins at each frame of a video: (T, L); past the end the last frame stands.
 
-    On the time scale of the whole `video` they are as far apart as the samples of a training video; on that of
-    `frames` they are neighbours, where a video with `rate` times as many frames a second as in training skips some.
+    On the time scale of the whole `video` they are as far apart as the samples of a training video, which may show
+    `shorter` times as much; on that of `frames` they are neighbours, where a video with `rate` times as many frames a
+    second as in training skips some.
     """
-    step = (length - 1) / max(1, config.frames_per_video - 1) if config.time_scale == "video" else rate
+    whole = config.time_scale == "video"
+    step = shorter * (length - 1) / max(1, config.frames_per_video - 1) if whole else rate
     begin, ahead = torch.arange(length)[:, None], torch.arange(config.clip_length)
     return (begin + torch.round(ahead * step + 1e-4).long()).clamp(max=length - 1)
 
@@ -55,12 +57,23 @@ def encode_video(model: SkillModel, video: Video, config: DiscoverConfig, *, rat
     over those of the training videos; only the time scale `frames` needs it. Frames are read and dropped in pieces:
     memory grows by one feature and one skill a frame.
     """
+    (skills,) = encode_scales(model, video, config, rate=rate)
+    return skills
+
+
+@torch.no_grad()
+def encode_scales(
+    model: SkillModel, video: Video, config: DiscoverConfig, *, rate: float = 1.0, shorter: Sequence[float] = (1.0,)
+) -> Iterator[Tensor]:
+    """A video's skills (T, D) as `encode_video` finds them, read as if training videos showed so many times as much."""
     if len(video) < 1:
         raise DataError("a video without frames has no skills")
     device = model.prototypes.weight.device
     parts = [model.encoder.features(piece) for piece in resized_pieces(video, model.encoder.size, device)]
-    features, clips = torch.cat(parts), clip_frames(len(video), config, rate)
-    return torch.cat([model.encoder.skills(features[part.to(device)]) for part in clips.split(PIECE)])
+    features = torch.cat(parts)
+    for scale in shorter:
+        clips = clip_frames(len(video), config, rate, scale)
+        yield torch.cat([model.encoder.skills(features[part.to(device)]) for part in clips.split(PIECE)])
 
 
 def resized_pieces(video: Video, size: tuple[int, int], device: torch.device) -> Iterator[Tensor]:

@@ -26,12 +26,6 @@ class Alignment(NamedTuple):
     attention: Tensor
     """How much it looked at, or believes in, each skill of the plan, (B, N); rows sum to one."""
 
-    @property
-    def progress(self) -> Tensor:
-        """Where in the plan that is, on average, from 0 to 1: (B,)."""
-        places = torch.linspace(0, 1, self.attention.shape[1], device=self.attention.device)
-        return self.attention @ places
-
 
 def likeliest(plans: Tensor, belief: Tensor) -> Alignment:
     """The skills that plans (B, N, D) have where a belief (B, N) is strongest."""

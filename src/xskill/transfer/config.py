@@ -97,6 +97,9 @@ class AlignerConfig:
     """Tracker: skills on either side of a plan's moment that it is told apart by."""
     trust: float = 1.0
     """Tracker: weight of what is seen now against what was believed; with less, what was undone is hardly noticed."""
+    rescale: bool = False
+    """Tracker: read a prompt that shows less than training videos do, fewer sub-tasks, on the scale on which its skills
+    are most like prototypes; otherwise it looks slower than all that was learned."""
     advance: float = 2.0
     """Tracker: furthest that a robot may move on along the plan at once, as a multiple of its usual pace."""
     step_back: float = 0.01
@@ -107,6 +110,7 @@ class AlignerConfig:
     def __post_init__(self) -> None:
         for name in ("trust", "advance"):
             require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
+        require(self.kind == "tracker" or not self.rescale, "rescale", True, "False for a transformer")
         require(self.neighbours >= 0, "neighbours", self.neighbours, "at least 0")
         require(0 <= self.step_back < 0.5, "step_back", self.step_back, "in [0, 0.5)")
         require(0 < self.leap < 0.5, "leap", self.leap, "in (0, 0.5): a belief of nothing anywhere could never recover")
