@@ -37,6 +37,7 @@ def done_in_order(model: Model) -> int:
 def test_the_shipped_model_follows_a_sphere_and_a_broken_one_does_not() -> None:
     model = load_model(SHIPPED, torch.device("cpu"))
     assert done_in_order(model) >= 4  # of nine; seven where it was written
+    torch.manual_seed(0)
     with torch.no_grad():
         for weight in model.network.policy.parameters():
             weight.copy_(weight.flatten()[torch.randperm(weight.numel())].view_as(weight))
