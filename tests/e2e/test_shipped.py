@@ -1,5 +1,6 @@
 """The model that comes with the repository does what it is shown, on a CPU, and `make demo` shows it."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,18 @@ def done_in_order(model: Model) -> int:
     return round(sum(record.score * len(TASKS) for record in records))
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """More than one wait for each other where other tests run beside this one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("one_thread")
 def test_the_shipped_model_follows_a_sphere_and_a_broken_one_does_not() -> None:
     model = load_model(SHIPPED, torch.device("cpu"))
     assert done_in_order(model) >= 4  # of nine; seven where it was written
