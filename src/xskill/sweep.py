@@ -133,7 +133,7 @@ def sweep(name: str, options: Sweep, out: Path) -> None:
     scored = {row.name: (row.method, models[row.training]) for row in rows if row.training in models}
     suite = name if name in SUITES else "table1"
     told = Evaluate(
-        (), "" if suite == "pairs" else options.demos, options.conditions,
+        (), options.demos, options.conditions,
         device=options.device, workers=options.workers, data_folder=options.data_folder,
     )  # fmt: skip
     if scored:

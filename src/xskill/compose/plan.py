@@ -1,6 +1,5 @@
 """A prompt video as a plan: the skills it shows, in order (paper, "Compose" and Algorithm 3)."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,8 +42,7 @@ def plan_of(model: Model, video: Video, fps: float | None = None) -> SkillPlan:
     """Identify the skills in a video of any body, length and size. `fps` is its frame rate, the robot's if unknown."""
     if all(np.ptp(np.asarray(video[moment : moment + 1])) == 0 for moment in {0, len(video) // 2, len(video) - 1}):
         raise DataError("the prompt shows nothing: its frames are of one colour")
-    rate = fps / model.fps if fps else 1.0
-    skills, shorter = _read(model, video, rate)
+    skills, shorter = _read(model, video, fps / model.fps if fps else 1.0)
     told = skills
     if model.network.goal is not None:
         told = torch.cat([model.network.goal(piece) for piece in resized_pieces(video, model.body.size, skills.device)])
@@ -57,11 +55,15 @@ def plan_of(model: Model, video: Video, fps: float | None = None) -> SkillPlan:
 def _read(model: Model, video: Video, rate: float) -> tuple[Tensor, float]:
     """The skills of every frame (T, D), and how many times as much training videos show."""
     scales = SHORTER if model.transfer.aligner.rescale else SHORTER[:1]
-    kept, to_beat = (torch.empty(0), 1.0), -math.inf
-    for shorter, skills in zip(
-        scales, encode_scales(model.skills, video, model.discover, rate=rate, shorter=scales), strict=True
-    ):
-        sharpness = model.skills.prototypes(skills).amax(-1).mean().item()
-        if sharpness > to_beat:
-            kept, to_beat = (skills, shorter), sharpness + (SHARPER if shorter == SHORTER[0] else 0.0)
-    return kept
+    read = encode_scales(model.skills, video, model.discover, rate=rate, shorter=scales)
+    kept, shorter = next(read), scales[0]
+    to_beat = _sharpness(model, kept) + SHARPER
+    for scale, skills in zip(scales[1:], read, strict=True):
+        if (sharpness := _sharpness(model, skills)) > to_beat:
+            kept, shorter, to_beat = skills, scale, sharpness
+    return kept, shorter
+
+
+def _sharpness(model: Model, skills: Tensor) -> float:
+    """How much skills (T, D) are like their nearest prototypes, on average."""
+    return float(model.skills.prototypes(skills).amax(-1).mean())

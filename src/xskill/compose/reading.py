@@ -56,7 +56,7 @@ def kept_within(found: Alignment, plans: Tensor, places: Tensor, stretches: Tens
     A plan's skills come from `places` (B, N) of the prompt, 0 to 1.
     """
     low, high = stretches.T[:, :, None]
-    apart = 0.5 * places.diff(dim=1).amax(1, keepdim=True)  # so that the shortest stretch has a skill
+    apart = 0.5 * places.diff(dim=1, prepend=places[:, :1]).amax(1, keepdim=True)  # the shortest stretch has a skill
     inside = (places >= low - apart) & (places <= high + apart)
     attention = (found.attention.clamp(min=1e-12) * inside).float()
-    return likeliest(plans, attention / attention.sum(1, keepdim=True))
+    return likeliest(plans, attention / attention.sum(1, keepdim=True).clamp(min=1e-30))

@@ -98,6 +98,8 @@ def evaluate(suite: str, options: Evaluate) -> None:
     for method in options.methods:
         if method not in METHODS:
             raise ConfigError(f"there is no method '{method}'{did_you_mean(method, METHODS)}")
+    if suite == "pairs" and options.demos:
+        raise ConfigError("pairs has demonstrations of its own; leave --demos out")
     rows = {METHODS[method][1]: (method, options.model) for method in options.methods}
     tabulate(suite, rows, options, out, console)
 
@@ -178,8 +180,6 @@ class _Bench:
         """The demonstrations to be shown: condition i is shown the i-th, in rotation."""
         options, suite = self._options, self._suite
         if suite == "pairs":
-            if options.demos:
-                raise ConfigError("pairs has demonstrations of its own; leave --demos out")
             orders = [NEW_PAIRS[index % len(NEW_PAIRS)] for index in range(PROMPTS)]
             with Bars(console) as bars:
                 return prompts_of(orders, options.data_folder.expanduser(), options.workers, bars.advance)
