@@ -58,7 +58,7 @@ def main() -> None:
     options = parser.parse_args()
     made = model_of(options.preset, torch.device(options.device))
     tokens = torch.randn(made.tokens, made.body.skill).to(options.device)
-    plan = SkillPlan(tokens, torch.arange(made.tokens), torch.zeros(made.tokens))
+    plan = SkillPlan(tokens, tokens, torch.arange(made.tokens), torch.zeros(made.tokens))
 
     def episode_seconds(count: int, width: int, workers: int) -> float:
         todo = [Trial("b", Setting("same x1", "franka"), c, "", ("light",), np.array(HOME)) for c in range(count)]

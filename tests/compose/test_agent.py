@@ -62,8 +62,8 @@ def test_a_prompt_that_shows_less_is_read_on_the_scale_that_fits(
     model = replace(xskill.load(folder, "cpu").model, transfer=replace(TRANSFER, aligner=aligner))
     typical = model.skills.prototypes.weight.detach()[torch.arange(33) % DISCOVER.num_prototypes]
     found = {scale: typical + (scale != fits) * torch.randn(33, 32) for scale in (1.0, 2.0, 3.0)}
-    monkeypatch.setattr(compose_plan, "SHORTER", (1.0, 2.0, 3.0))
-    monkeypatch.setattr(compose_plan, "encode_scales", lambda *_, shorter, **__: (found[scale] for scale in shorter))
+    monkeypatch.setattr(compose_plan, "SHORTER", (2.0, 3.0))
+    monkeypatch.setattr(compose_plan, "skills_of", lambda *_, shorter=1.0, **__: found[shorter])
     plan, used = plan_of(model, video("person", "b", 33)), round(TOKENS / fits)
     assert plan.shorter == fits
     assert plan.frames[:used].tolist() == resampled(33, used).tolist()

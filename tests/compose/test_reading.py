@@ -38,14 +38,24 @@ def test_a_goal_is_found_where_the_prompt_shows_what_is_seen() -> None:
     assert made.ahead == 3
     assert plan.frames.tolist() == list(range(TOKENS))
     scenes, places = torch.from_numpy(prompt[[0, 4, TOKENS - 1]]), torch.tensor([0, 4, TOKENS - 1])
-    nothing = torch.zeros(3, TOKENS)
-    found = read("nearest", made, scenes, plan.tokens.expand(3, -1, -1), nothing, torch.zeros(3))
+    nothing, told = torch.zeros(3, TOKENS), (plan.tokens.expand(3, -1, -1), plan.stills.expand(3, -1, -1))
+    found = read("nearest", made, scenes, *told, nothing, torch.zeros(3))
     assert torch.equal(found.attention.argmax(1), places)
     assert torch.equal(found.skill, plan.tokens[(places + 3).clamp(max=TOKENS - 1)])
-    by_clock = read("clock", made, scenes, plan.tokens.expand(3, -1, -1), nothing, torch.tensor([0.0, 1.0, 2.0]))
+    by_clock = read("clock", made, scenes, *told, nothing, torch.tensor([0.0, 1.0, 2.0]))
     assert torch.equal(by_clock.skill, plan.tokens[[3, 2 + 3, 5 + 3]])
     with pytest.raises(DataError, match="told what is 5 frames ahead; read its prompts by nearest neighbours"):
-        read("aligner", made, scenes, plan.tokens.expand(3, -1, -1), nothing, torch.zeros(3))
+        read("aligner", made, scenes, *told, nothing, torch.zeros(3))
+
+
+@torch.no_grad()
+def test_a_skill_is_found_where_the_prompt_looks_like_the_scene() -> None:
+    made, prompt = model("skill", 0), video("robot", "a", TOKENS)
+    plan, moments = plan_of(made, prompt), list(range(TOKENS))
+    told = (plan.tokens.expand(TOKENS, -1, -1), plan.stills.expand(TOKENS, -1, -1))
+    found = read("nearest", made, torch.from_numpy(prompt), *told, torch.zeros(TOKENS, TOKENS), torch.zeros(TOKENS))
+    assert found.attention.argmax(1).tolist() == moments  # though nothing moves in a scene, and a lot in the skills
+    assert torch.equal(found.skill, plan.tokens)
 
 
 def test_an_agent_reads_as_its_model_was_trained_to() -> None:

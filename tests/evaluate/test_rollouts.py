@@ -75,7 +75,7 @@ def test_the_last_finished_sub_task_is_undone_at_its_step_and_there_is_more_time
 def robots(kind: type[Robots] = Robots, *, told: bool = False) -> Robots:
     made = model()
     skills = torch.randn(made.tokens, made.body.skill, generator=torch.Generator().manual_seed(1))
-    plan = SkillPlan(skills, torch.arange(made.tokens), torch.zeros(made.tokens))
+    plan = SkillPlan(skills, skills, torch.arange(made.tokens), torch.zeros(made.tokens))
     return kind(made, lambda trial: plan, "aligner", width=4, told=told)
 
 

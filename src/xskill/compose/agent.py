@@ -110,6 +110,7 @@ def act_together(agents: Sequence[Agent | None]) -> list[Decision | None]:
         model.network.aligner.beginning(1)[0],
     )
     given["plan"] = torch.stack([agent.plan.tokens if agent and agent.plan else nothing for agent in agents])
+    given["stills"] = torch.stack([agent.plan.stills if agent and agent.plan else nothing for agent in agents])
     places = [agent.plan.places if agent and agent.plan else torch.linspace(0, 1, model.tokens) for agent in agents]
     given["places"] = torch.stack(places).to(device)
     given["before"] = torch.stack(
@@ -143,7 +144,8 @@ def act_together(agents: Sequence[Agent | None]) -> list[Decision | None]:
 
 def _decided(model: Model, reading: Reading, given: Tensors) -> Tensors:
     """What agents with these observations, plans, beliefs and noise do."""
-    found = read(reading, model, given[model.body.cameras[0]][:, -1], given["plan"], given["before"], given["acted"])
+    scenes, told = given[model.body.cameras[0]][:, -1], [given[name] for name in ("plan", "stills", "before", "acted")]
+    found = read(reading, model, scenes, *told)
     if "within" in given:
         found = kept_within(found, given["plan"], given["places"], given["within"])
     skill = found.skill.float()

@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xskill.discover.encode import Video, encode_scales, resized_pieces
+from xskill.discover.encode import Video, features_of, resized_pieces, skills_of, stills_of
 from xskill.errors import DataError
 from xskill.transfer.alignment import resampled
 from xskill.transfer.model import Model
 
-SHORTER = tuple(2 ** (step / 4) for step in range(8))
-"""How many times as much training videos may show as a prompt does: 1 to 3.4."""
+SHORTER = tuple(2 ** (step / 4) for step in range(1, 8))
+"""How many times as much training videos may show as a prompt does, 1.2 to 3.4, where it is not as much."""
 SHARPER = 0.008
 """By how much more skills must resemble prototypes, as a cosine, for a prompt to be read as a shorter one."""
 
@@ -24,6 +24,8 @@ class SkillPlan:
     tokens: Tensor
     """Skills, or what a goal-conditioned policy takes for them, evenly sampled from the video: (N, D). Of a shorter
     task than those of training there are fewer, and the last one stands until the end."""
+    stills: Tensor
+    """The same of the frame alone at which each token begins, to find what is seen in the video: (N, D)."""
     frames: Tensor
     """The video's frame that each token comes from, (N,)."""
     prototypes: Tensor
@@ -42,23 +44,27 @@ def plan_of(model: Model, video: Video, fps: float | None = None) -> SkillPlan:
     """Identify the skills in a video of any body, length and size. `fps` is its frame rate, the robot's if unknown."""
     if all(np.ptp(np.asarray(video[moment : moment + 1])) == 0 for moment in {0, len(video) // 2, len(video) - 1}):
         raise DataError("the prompt shows nothing: its frames are of one colour")
-    skills, shorter = _read(model, video, fps / model.fps if fps else 1.0)
-    told = skills
-    if model.network.goal is not None:
-        told = torch.cat([model.network.goal(piece) for piece in resized_pieces(video, model.body.size, skills.device)])
+    features = features_of(model.skills, video)
+    skills, shorter = _read(model, features, fps / model.fps if fps else 1.0)
     frames = resampled(len(skills), max(1, round(model.tokens / shorter)))
     frames = torch.cat([frames, frames[-1:].expand(model.tokens - len(frames))])
-    prototypes = model.skills.prototypes(skills).argmax(-1)
-    return SkillPlan(told[frames.to(skills.device)], frames, prototypes.cpu(), shorter)
+    chosen = frames.to(skills.device)
+    if model.network.goal is None:
+        tokens, stills = skills[chosen], stills_of(model.skills, features[chosen], model.discover)
+    else:
+        pieces = resized_pieces(video, model.body.size, skills.device)
+        tokens = stills = torch.cat([model.network.goal(piece) for piece in pieces])[chosen]
+    return SkillPlan(tokens, stills, frames, model.skills.prototypes(skills).argmax(-1).cpu(), shorter)
 
 
-def _read(model: Model, video: Video, rate: float) -> tuple[Tensor, float]:
+def _read(model: Model, features: Tensor, rate: float) -> tuple[Tensor, float]:
     """The skills of every frame (T, D), and how many times as much training videos show."""
-    scales = SHORTER if model.transfer.aligner.rescale else SHORTER[:1]
-    read = encode_scales(model.skills, video, model.discover, rate=rate, shorter=scales)
-    kept, shorter = next(read), scales[0]
-    to_beat = _sharpness(model, kept) + SHARPER
-    for scale, skills in zip(scales[1:], read, strict=True):
+    kept = skills_of(model.skills, features, model.discover, rate=rate)
+    if not model.transfer.aligner.rescale:
+        return kept, 1.0
+    shorter, to_beat = 1.0, _sharpness(model, kept) + SHARPER
+    for scale in SHORTER:
+        skills = skills_of(model.skills, features, model.discover, rate=rate, shorter=scale)
         if (sharpness := _sharpness(model, skills)) > to_beat:
             kept, shorter, to_beat = skills, scale, sharpness
     return kept, shorter

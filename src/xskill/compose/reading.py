@@ -1,8 +1,9 @@
 """Ways to read a plan: which of its skills is to be executed now. The model's aligner is one; the others are measures.
 
-`clock`: the plan moves on at the pace of the training episodes, whatever the scene shows. `nearest`: the skill of the
-plan nearest to what the skill encoder makes of the scene, the image repeated to a clip (the paper's NN-composition). A
-policy that is told goals can only be read for in these two ways: no aligner has learned what it takes for skills.
+`clock`: the plan moves on at the pace of the training episodes, whatever the scene shows. `nearest`: the skill that
+begins where the prompt looks most like the scene, to the skill encoder, each image repeated to a clip (the paper's
+NN-composition). A policy that is told goals can only be read for in these two ways: no aligner has learned what it
+takes for skills.
 """
 
 from typing import Literal
@@ -11,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from xskill.discover.encode import stills_of
 from xskill.discover.encoder import as_input
 from xskill.errors import DataError
 from xskill.transfer.alignment import Alignment, likeliest
@@ -20,8 +22,10 @@ Reading = Literal["aligner", "clock", "nearest"]
 EVERYWHERE = (0.0, 1.0)
 
 
-def read(reading: Reading, model: Model, scenes: Tensor, plans: Tensor, before: Tensor, acted: Tensor) -> Alignment:
-    """The skills for B robots: scenes (B, H, W, 3) uint8, plans (B, N, D).
+def read(
+    reading: Reading, model: Model, scenes: Tensor, plans: Tensor, stills: Tensor, before: Tensor, acted: Tensor
+) -> Alignment:
+    """The skills for B robots: scenes (B, H, W, 3) uint8, plans and their stills (B, N, D).
 
     `before` (B, N) is the attention of one chunk ago, `acted` (B,) how many chunks each robot has carried out.
     """
@@ -36,18 +40,17 @@ def read(reading: Reading, model: Model, scenes: Tensor, plans: Tensor, before: 
     if reading == "clock":
         place = (acted * model.pace).round().long().clamp(max=plans.shape[1] - 1)
     else:
-        seen = goal(as_input(scenes)) if goal else _skill_of(model, scenes)
-        likeness = F.normalize(plans, dim=-1) @ F.normalize(seen, dim=-1)[:, :, None]
+        seen = goal(as_input(scenes)) if goal else _still_of(model, scenes)
+        likeness = F.normalize(stills, dim=-1) @ F.normalize(seen, dim=-1)[:, :, None]
         place = likeness[:, :, 0].argmax(1)
     belief = F.one_hot(place, plans.shape[1]).float()
     told = (place + model.ahead).clamp(max=plans.shape[1] - 1)
     return Alignment(plans[torch.arange(len(plans), device=plans.device), told], belief)
 
 
-def _skill_of(model: Model, scenes: Tensor) -> Tensor:
-    """What the skill encoder makes of single images (B, H, W, 3), each repeated to a clip: (B, D)."""
-    features = model.skills.encoder.features(as_input(scenes))
-    return model.skills.encoder.skills(features[:, None].expand(-1, model.discover.clip_length, -1))
+def _still_of(model: Model, scenes: Tensor) -> Tensor:
+    """What the skill encoder makes of single images (B, H, W, 3): (B, D)."""
+    return stills_of(model.skills, model.skills.encoder.features(as_input(scenes)), model.discover)
 
 
 def kept_within(found: Alignment, plans: Tensor, places: Tensor, stretches: Tensor) -> Alignment:

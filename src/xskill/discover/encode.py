@@ -1,6 +1,6 @@
 """From videos to skills with a trained encoder: every frame through the CNN once, in pieces that fit."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
@@ -57,23 +57,31 @@ def encode_video(model: SkillModel, video: Video, config: DiscoverConfig, *, rat
     over those of the training videos; only the time scale `frames` needs it. Frames are read and dropped in pieces:
     memory grows by one feature and one skill a frame.
     """
-    (skills,) = encode_scales(model, video, config, rate=rate)
-    return skills
+    return skills_of(model, features_of(model, video), config, rate=rate)
 
 
 @torch.no_grad()
-def encode_scales(
-    model: SkillModel, video: Video, config: DiscoverConfig, *, rate: float = 1.0, shorter: Sequence[float] = (1.0,)
-) -> Iterator[Tensor]:
-    """A video's skills (T, D) as `encode_video` finds them, read as if training videos showed so many times as much."""
+def features_of(model: SkillModel, video: Video) -> Tensor:
+    """What the CNN makes of every frame of a video: (T, F)."""
     if len(video) < 1:
         raise DataError("a video without frames has no skills")
     device = model.prototypes.weight.device
-    parts = [model.encoder.features(piece) for piece in resized_pieces(video, model.encoder.size, device)]
-    features = torch.cat(parts)
-    for scale in shorter:
-        clips = clip_frames(len(video), config, rate, scale)
-        yield torch.cat([model.encoder.skills(features[part.to(device)]) for part in clips.split(PIECE)])
+    return torch.cat([model.encoder.features(piece) for piece in resized_pieces(video, model.encoder.size, device)])
+
+
+@torch.no_grad()
+def skills_of(
+    model: SkillModel, features: Tensor, config: DiscoverConfig, *, rate: float = 1.0, shorter: float = 1.0
+) -> Tensor:
+    """Skills (T, D) as `encode_video` finds them, read as if training videos showed `shorter` times as much."""
+    clips = clip_frames(len(features), config, rate, shorter).to(features.device)
+    return torch.cat([model.encoder.skills(features[part]) for part in clips.split(PIECE)])
+
+
+@torch.no_grad()
+def stills_of(model: SkillModel, features: Tensor, config: DiscoverConfig) -> Tensor:
+    """Skills (N, D) of clips in which nothing moves, each a frame repeated."""
+    return model.encoder.skills(features[:, None].expand(-1, config.clip_length, -1))
 
 
 def resized_pieces(video: Video, size: tuple[int, int], device: torch.device) -> Iterator[Tensor]:
