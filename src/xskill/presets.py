@@ -61,6 +61,7 @@ PRESETS: dict[str, tuple[str, Config]] = {
                     warmup_steps=50,
                     clip_norm=1.0,
                     ema_decay=0.99,
+                    replay=True,
                     checkpoint_every=250,
                 ),
             ),
@@ -88,7 +89,7 @@ PRESETS: dict[str, tuple[str, Config]] = {
                     kind="tracker", tokens=100, vision="small", vision_width=128, layers=3, feedforward=256
                 ),
                 loop=LoopConfig(
-                    steps=12_000,
+                    steps=5000,
                     precision="bf16",
                     learning_rate=1e-3,
                     schedule="cosine",
