@@ -171,7 +171,7 @@ PRESETS: dict[str, tuple[str, Config]] = {
             ),
             transfer=TransferConfig(
                 batch_size=8, mask_padding=True, skill_noise=0.1, state_noise=0.01, shift=1,
-                plan_noise=0.1, plan_drop=0.1, plan_warp=0.5, cross=0.5,
+                plan_noise=0.1, plan_drop=0.1, plan_warp=0.5, cross=0.5, undo=0.25,
                 policy=PolicyConfig(
                     guess="actions", vision="small", vision_width=8, condition_width=16,
                     predict=8, execute=4, channels=(8, 16), kernel=3, time_width=8, train_steps=20,

@@ -25,7 +25,7 @@ from xskill.transfer.statistics import Range
 from xskill.transfer.train import KNOTS, TransferModel, TransferPhase, shifted, spliced, warped
 
 CPU = torch.device("cpu")
-CONFIG = replace(PRESETS["debug"][1].transfer, cross=0.0)
+CONFIG = replace(PRESETS["debug"][1].transfer, cross=0.0, undo=0.0)
 LENGTHS = np.array([20, 26, 23, 30])
 STEP = Step(0, "transfer", 0)
 

@@ -144,6 +144,9 @@ class TransferConfig:
     another body does the same, found by what their skills have in common."""
     plan_splice: float = 0.0
     """How often what comes later in the plan is taken from another episode, and how often what came before is."""
+    undo: float = 0.0
+    """How often the aligner is shown something done as not done, and has to go back to it. What is done is found in the
+    videos, as a lasting change of the picture: the first camera must stand still."""
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     aligner: AlignerConfig = field(default_factory=AlignerConfig)
     loop: LoopConfig = field(default_factory=LoopConfig)
@@ -156,5 +159,5 @@ class TransferConfig:
         require(
             not (self.cross and self.policy.told == "goal"), "cross", self.cross, "0 where goals are told, not skills"
         )
-        for name in ("plan_drop", "plan_warp", "plan_splice", "cross"):
+        for name in ("plan_drop", "plan_warp", "plan_splice", "cross", "undo"):
             require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "in [0, 1]")

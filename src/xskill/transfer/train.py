@@ -20,6 +20,7 @@ from xskill.transfer.config import TransferConfig
 from xskill.transfer.counterpart import Shown, counterparts
 from xskill.transfer.policy import Body, GoalEncoder, policy_of
 from xskill.transfer.statistics import range_of
+from xskill.transfer.undone import EVENTS, undone_in
 from xskill.transfer.vision import ResNet18, SmallCNN
 
 Ints = npt.NDArray[np.int64]
@@ -28,6 +29,8 @@ KNOTS = 8
 """Pieces of a warped plan, each with a speed of its own."""
 APART = 4
 """Tokens around the moment seen that a splice leaves alone."""
+LEAD = 0.1
+"""How long before something is done, as a share of the episode, a robot begins anew that sees it undone."""
 MOMENTS = 64
 """Held-out moments on which actions are compared."""
 
@@ -47,8 +50,9 @@ class TransferModel(nn.Module):
         kept = batch["kept"]
         observation = {"state": batch["state"], **{camera: batch[camera] for camera in cameras}}
         policy = self.policy.loss(observation, self.told(batch), batch["actions"], kept)
-        scene = batch[cameras[0]][:, -1]
-        return policy, self.aligner.loss(scene, batch["plan"], batch["hidden"], batch["skill"], batch["away"])
+        return policy, self.aligner.loss(
+            batch["seen_now"], batch["plan"], batch["hidden"], batch["skill"], batch["away"]
+        )
 
     def told(self, batch: Mapping[str, Tensor]) -> Tensor:
         """What the policy is told to do at the moments of a batch, (B, D)."""
@@ -94,6 +98,8 @@ class TransferPhase:
         self._skills = torch.cat([skills, *(body.skills for body in watched)]).to(device)
         own = Shown(self._skills[: len(skills)], episodes.starts, episodes.lengths)
         self._counterparts = counterparts(own, watched)
+        everything = self._spans(np.arange(len(episodes.lengths))) if config.undo else []
+        self._undone = undone_in(self._frames[self.cameras[0]], everything) if everything else None
         self._states = torch.from_numpy(episodes.states).to(device)
         self._actions = torch.from_numpy(episodes.actions).to(device)
         rows = np.concatenate([np.arange(s, s + n) for s, n in self._spans(train)])
@@ -123,18 +129,21 @@ class TransferPhase:
         others = self._counterparts.starts.shape[1] - 1
         crossing = torch.rand(len(chosen), generator=step.generator("cross")) < self._config.cross
         which = 1 + torch.randint(max(1, others), (len(chosen),), generator=step.generator("counterpart"))
-        return self._moments(self._train[chosen.numpy()], (share * lengths[chosen]).long(), which * crossing, step)
+        moments = self._train[chosen.numpy()], (share * lengths[chosen]).long(), which * crossing
+        return self._moments(*moments, step, self._config.undo)
 
-    def _moments(self, episodes: Ints, at: Tensor, which: Tensor, step: Step) -> Batch:
+    def _moments(self, episodes: Ints, at: Tensor, which: Tensor, step: Step, undo: float) -> Batch:
         """Frame `at` of each episode, and what is drawn for it, told as its counterpart `which` shows it, 0 for itself.
 
-        Beside its plan stands that of another in the batch. What belongs to a moment follows from this on the device,
-        where it costs less.
+        At a share of `undo` something that was done is not, so that the moment of the plan is an earlier one. Beside a
+        plan stands that of another in the batch. What belongs to a moment follows from this on the device, where it
+        costs less.
         """
         start = torch.from_numpy(self._episodes.starts[episodes])
         last = torch.from_numpy(self._episodes.lengths[episodes]) - 1
         shift, shown, chosen = self._config.shift, self._counterparts, torch.from_numpy(episodes)
-        shares = [(at + ahead).minimum(last) / last.clamp(min=1) for ahead in (0, self._config.policy.ahead)]
+        event, due = self._undoing(chosen, at, last, undo, step)
+        shares = [moment.minimum(last) / last.clamp(min=1) for moment in (due, at + self._config.policy.ahead)]
         now, then = (shown.at(chosen, which, share) for share in shares)
         speeds = torch.rand(len(at), KNOTS, generator=step.generator("warp"))
         plans = shown.starts[chosen, which], shown.lasts[chosen, which], speeds
@@ -143,6 +152,8 @@ class TransferPhase:
             "ids": start + at,
             "start": start,
             "last": last,
+            "episode": chosen,
+            "event": event,
             "now": now,
             "then": then,
             "plan_start": starts,
@@ -151,6 +162,17 @@ class TransferPhase:
             "splice": torch.rand(len(at), 4, generator=step.generator("splice")),
             "shift": torch.randint(-shift, shift + 1, (len(at), 2), generator=step.generator("shift")),
         }
+
+    def _undoing(self, episodes: Tensor, at: Tensor, last: Tensor, undo: float, step: Step) -> tuple[Tensor, Tensor]:
+        """What is undone at frame `at` of each episode, if anything, and the frame from which on it is done."""
+        if self._undone is None:
+            return torch.full_like(at, EVENTS), at
+        times = self._undone.times[episodes]
+        draws = torch.rand(len(at), EVENTS + 1, generator=step.generator("undo"))
+        chance, event = torch.where(times < at[:, None], draws[:, 1:], -1).max(1)
+        wanted = (chance >= 0) & (draws[:, 0] < undo)
+        due = times.gather(1, event[:, None])[:, 0] - (LEAD * last).long()
+        return torch.where(wanted, event, EVENTS), torch.where(wanted, due.clamp(min=0), at)
 
     def loss(self, module: nn.Module, batch: Batch, step: Step) -> tuple[Tensor, Mapping[str, Tensor]]:
         policy, aligner = module(self._looked_up(batch, noisy=True), self.cameras)
@@ -172,6 +194,10 @@ class TransferPhase:
 
         images = {camera: store[seen] for camera, store in self._frames.items()}
         state, skill, tokens = self._states[seen], self._skills[batch["now"]], self._skills[plan]
+        scene = images[self.cameras[0]][:, -1]
+        if self._undone is not None:
+            scene = self._undone.scene(scene, batch["episode"], batch["event"])
+        images["seen_now"] = scene[:, None]
         if policy.told == "goal":
             images["goal"] = self._frames[self.cameras[0]][batch["then"][:, None]]
         told, hidden = self._skills[batch["then"]], torch.zeros(plan.shape, dtype=torch.bool, device=device)
@@ -181,8 +207,7 @@ class TransferPhase:
             told = _disturbed(told, config.skill_noise)
             tokens = _disturbed(tokens, config.plan_noise)
             hidden = torch.rand(plan.shape, device=device) < config.plan_drop
-        if policy.told == "goal":
-            images["goal"] = images["goal"][:, 0]
+        images |= {name: images[name][:, 0] for name in ("seen_now", "goal") if name in images}
         return {
             **images, "state": state, "skill": skill, "told": told, "plan": tokens, "hidden": hidden, "away": away,
             "actions": self._actions[done], "kept": kept,
@@ -205,15 +230,17 @@ class TransferPhase:
             shown = self._held_out_moments(1)
             measured["action_error_cross"] = self._action_error(module, shown)
             measured |= self._place_errors(module, shown, "aligner_cross")
+        if self._undone is not None:
+            measured |= self._place_errors(module, self._held_out_moments(0, undo=1), "aligner_undone")
         return measured
 
-    def _held_out_moments(self, which: int) -> dict[str, Tensor]:
+    def _held_out_moments(self, which: int, undo: float = 0) -> dict[str, Tensor]:
         """The same moments of held-out episodes every time, told as their counterpart `which` shows them."""
         spans = self._spans(self._held_out)
         episodes = np.arange(MOMENTS) % len(spans)
         share = torch.rand(MOMENTS, generator=generator("transfer", "held out"), dtype=torch.float64)
         at = (share * torch.tensor([spans[index][1] for index in episodes])).long()
-        batch = self._moments(self._held_out[episodes], at, torch.full_like(at, which), Step(0, self.name, 0))
+        batch = self._moments(self._held_out[episodes], at, torch.full_like(at, which), Step(0, self.name, 0), undo)
         return self._looked_up({n: t.to(self._skills.device) for n, t in batch.items()}, noisy=False)
 
     def _action_error(self, module: TransferModel, seen: dict[str, Tensor]) -> float:
@@ -229,7 +256,7 @@ class TransferPhase:
         return ((actions - wanted) / width).abs()[:, executed].mean().item()
 
     def _place_errors(self, module: TransferModel, seen: dict[str, Tensor], name: str) -> dict[str, float]:
-        found = module.aligner(seen[self.cameras[0]][:, -1], seen["plan"])
+        found = module.aligner(seen["seen_now"], seen["plan"])
         off = seen["away"].gather(1, found.attention.argmax(1)[:, None]).abs().mean().item()
         cosine = F.cosine_similarity(found.skill.float(), seen["skill"]).mean().item()
         return {f"{name}_place_error": off / self.tokens, f"{name}_cosine": cosine}

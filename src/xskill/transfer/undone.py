@@ -1,0 +1,119 @@
+"""Scenes in which something done is not done, made from the robot's own videos, from no labels.
+
+A robot that follows its plan well never sees one, so nothing teaches it to go back. But where a camera stands still,
+what is done for good is a lasting change of the picture: pixels that show one thing up to some moment and another ever
+after, whatever passes in front of them. Pixels that change together are one thing done, an `event`. Put back to what
+they showed before, wherever nothing hides them, they make it undone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from xskill.data.frames import FrameStore
+from xskill.transfer.alignment import resampled
+
+MOMENTS = 112
+"""Moments of a video that are looked at."""
+VALUES = 16
+"""Moments whose colours are taken for what a pixel may show."""
+SAME, OTHER = 10, 24
+"""Colours are the same up to this difference of a channel, of 255, and others from that on."""
+SHOWN = 0.5
+"""Share of a stretch of frames in which a pixel must show what it is said to show; else it is hidden."""
+GAIN = 0.05
+"""Share of all frames that two colours must explain beyond what one does."""
+EARLY = 14
+"""Moments at the beginning in which nothing is done: a robot leaves its place, which looks like a lasting change."""
+TOGETHER = 6
+"""Moments on either side of an event within which its pixels change."""
+PIXELS = 6
+"""Fewest of an event."""
+EVENTS = 8
+"""Most in a video."""
+NEVER = 2**30
+"""When an event happens that does not."""
+
+
+@dataclass(frozen=True, eq=False)
+class Undone:
+    """What was done in each of E episodes, EVENTS places for each, and what to show where it is not."""
+
+    before: Tensor
+    """(E, H, W, 3) uint8: what each pixel shows before the event that changes it."""
+    after: Tensor
+    """Likewise, after it."""
+    event: Tensor
+    """(E, H, W) uint8: which event changes a pixel; EVENTS where none does."""
+    times: Tensor
+    """(E, EVENTS): the frame of each event, counted from the episode's first, or `NEVER`; on the CPU."""
+
+    def scene(self, images: Tensor, episodes: Tensor, events: Tensor) -> Tensor:
+        """Images (B, H, W, 3) of moments of episodes (B,) with one event of each undone (B,); EVENTS leaves them."""
+        after, changed = self.after[episodes], self.event[episodes] == events[:, None, None]
+        seen = (images.short() - after.short()).abs().amax(-1) <= OTHER
+        put_back = changed & seen & (events < EVENTS)[:, None, None]
+        return torch.where(put_back[..., None], self.before[episodes], images)
+
+
+def undone_in(frames: FrameStore, spans: Sequence[tuple[int, int]]) -> Undone:
+    """What is done in each episode, given as its first frame in a store and its length."""
+    found = []
+    for start, length in spans:
+        moments = resampled(length, MOMENTS)
+        *images, event, times = _lasting(frames[start + moments])
+        found.append((*images, event, torch.where(times < MOMENTS, moments[times.clamp(max=MOMENTS - 1)], NEVER)))
+    before, after, event, times = (torch.stack(parts) for parts in zip(*found, strict=True))
+    return Undone(before, after, event, times)
+
+
+def _lasting(video: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The lasting changes of a video's MOMENTS (T, H, W, 3): what was there before and after, which event, and when.
+
+    For every pixel and every cut of the video in two: how many frames before it show the commonest colour there, how
+    many after it the commonest there. The best cut explains most frames; where something hides the change itself,
+    several cuts do, and it lies between the first and the last of them.
+    """
+    count, height, width, _ = video.shape
+    device, pixels = video.device, video.reshape(count, -1, 3).short()
+    colours = pixels[torch.linspace(0, count - 1, VALUES, device=device).long()]  # (VALUES, P, 3)
+    shown = torch.stack([((pixels - colour).abs().amax(-1) <= SAME).short() for colour in colours], 1)
+    votes = torch.cat([torch.zeros_like(shown[:1]), shown.cumsum(0, dtype=torch.int16)])  # (T + 1, VALUES, P)
+    (earlier, first), (later, last) = votes.max(1), (votes[-1] - votes).max(1)
+    explained = earlier + later
+    best, cuts = explained.amax(0), torch.arange(count + 1, device=device)[:, None]
+    low = torch.where(explained == best, cuts, count + 1).amin(0)
+    high = torch.where(explained == best, cuts, -1).amax(0)
+    cut, pixel = (low + high) // 2, torch.arange(pixels.shape[1], device=device)
+    before, after = colours[first[cut, pixel], pixel], colours[last[cut, pixel], pixel]
+    lasting = (
+        ((before - after).abs().amax(-1) > OTHER)
+        & (earlier[cut, pixel] >= SHOWN * cut)
+        & (later[cut, pixel] >= SHOWN * (count - cut))
+        & (best - votes[-1].amax(0) >= GAIN * count)
+        & (high >= EARLY)
+    )
+    event, times = _grouped(low, high, lasting)
+    size = (height, width)
+    return before.byte().reshape(*size, 3), after.byte().reshape(*size, 3), event.reshape(size), times
+
+
+def _grouped(low: Tensor, high: Tensor, lasting: Tensor) -> tuple[Tensor, Tensor]:
+    """Pixels (P,) that change at some time from `low` to `high`, gathered into events (P,), the largest first."""
+    event, times = torch.full_like(low, EVENTS, dtype=torch.uint8), torch.full((EVENTS,), MOMENTS)
+    moments = torch.arange(MOMENTS, device=low.device)
+    possible = (low[lasting, None] - 1 <= moments) & (high[lasting, None] + 1 >= moments)  # (pixels, MOMENTS)
+    possible[:, :EARLY] = False
+    left, mine = torch.ones(len(possible), dtype=torch.bool, device=low.device), event[lasting]
+    for index in range(EVENTS):
+        together = (possible & left[:, None]).sum(0)
+        at_most = moments[together == together.amax()]
+        if not len(possible) or together.amax() < PIXELS:
+            break
+        moment = at_most[len(at_most) // 2]
+        now = left & (low[lasting] <= moment + TOGETHER) & (high[lasting] >= moment - TOGETHER)
+        mine[now], times[index], left = index, int(moment), left & ~now
+    event[lasting] = mine
+    return event, times
