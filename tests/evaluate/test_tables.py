@@ -83,5 +83,16 @@ def test_methods_are_compared_episode_by_episode() -> None:
     }
     others = {"scored once": {0: [record("a", 0, 1.0)]}, "other seeds": {0: ours[0], 1: ours[3]}}
     found = comparisons({"ours": ours, "worse": worse, **others})
-    assert found == {"worse": {"ahead": 0.25, "low": 0.25, "high": 0.25, "p": 2 / 2**12}}
-    assert sentences("ours", found) == "ours less worse: +25.0 (+25.0 to +25.0), p 0.00049"
+    assert list(found) == ["worse"]
+    assert found["worse"]["all"] == {"ahead": 0.25, "low": 0.25, "high": 0.25, "p": 2 / 2**12}
+    assert found["worse"]["b"] == {"ahead": 0, "low": 0, "high": 0, "p": 1}
+    assert found["worse"]["a"]["ahead"] == 0.375
+    told = sentences("ours", found)
+    assert told.startswith("ours less worse: +25.0 (+25.0 to +25.0), p 0.00049; a +37.5 (+25.0 to +50.0), p ")
+    assert told.endswith("; b +0.0 (+0.0 to +0.0), p 1")
+
+
+def test_a_method_that_lacks_a_setting_is_not_compared() -> None:
+    ours = {0: [record(s, i, 1.0) for i in range(6) for s in "ab"]}
+    assert comparisons({"ours": ours, "half": {0: [record("a", i, 0.5) for i in range(6)]}}) == {}
+    assert set(comparisons({"ours": {0: ours[0][::2]}, "half": {0: ours[0][::2]}})["half"]) == {"all"}

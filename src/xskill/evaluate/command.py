@@ -139,7 +139,7 @@ def tabulate(
     table, ahead = markdown(suite, results), comparisons(records)
     if ahead:
         told = sentences(next(iter(records)), ahead)
-        table += f"\n\nScores, episode by episode, the columns of a condition together:\n\n{told}"
+        table += f"\n\nScores, episode by episode, all columns of a condition together, then each:\n\n{told}"
     about = {"xskill": __version__, "torch": torch.__version__, "mujoco": mujoco.__version__, "suite": suite}
     about |= {"conditions": options.conditions, "records": names}
     about |= {"models": [bench.about() for bench in benches.values()]}

@@ -20,6 +20,8 @@ PAPER: Mapping[str, Mapping[str, float]] = {
 }
 """Scores of the paper's main table, in per cent."""
 
+ALL = "all"
+"""All settings of a comparison."""
 Seeds = Sequence[Sequence[Record]]
 """Records of one method, a sequence for each training."""
 
@@ -50,35 +52,50 @@ def summary(method: Seeds) -> dict[str, dict[str, Any]]:
     return found
 
 
-def comparisons(methods: Mapping[str, Mapping[int, Sequence[Record]]]) -> dict[str, dict[str, float]]:
+def comparisons(methods: Mapping[str, Mapping[int, Sequence[Record]]]) -> dict[str, dict[str, dict[str, float]]]:
     """How far the first method is ahead of each other one, with the same seeds of training and on the same episodes.
 
-    The settings of one condition have prompt, start and noise in common, so their mean is what is compared. A method
-    that was scored on other seeds or conditions, as one that needs no training is, is left out.
+    In every setting; and, where there are several, in all of them: those of one condition have prompt, start and noise
+    in common, so their mean is what is compared. A method that was scored on other seeds, conditions or settings, as
+    one that needs no training is, is left out.
     """
-    keyed: dict[str, dict[tuple[int, str], float]] = {}
-    for name, seeds in methods.items():
-        every: dict[tuple[int, str], list[float]] = {}
-        for seed, records in seeds.items():
-            for record in records:
-                every.setdefault((seed, str(record.condition)), []).append(record.score)
-        keyed[name] = {key: sum(some) / len(some) for key, some in every.items()}
-    first = next(iter(keyed))
-    found = {}
-    for name, scores in keyed.items():
-        if name != first and scores.keys() == keyed[first].keys():
-            told = compared(keyed[first], scores)
-            ahead = told.difference
-            found[name] = {"ahead": ahead.mean, "low": ahead.low, "high": ahead.high, "p": told.p_value}
+    scores = {
+        name: {
+            (seed, record.setting, record.condition): record.score for seed, some in seeds.items() for record in some
+        }
+        for name, seeds in methods.items()
+    }
+    first = next(iter(scores))
+    settings = list(dict.fromkeys(setting for _, setting, _ in scores[first]))
+    parts = {ALL: settings} | {setting: [setting] for setting in settings if len(settings) > 1}
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for name, theirs in scores.items():
+        if name != first and theirs.keys() == scores[first].keys():
+            for part, columns in parts.items():
+                told = compared(_means(scores[first], columns), _means(theirs, columns))
+                ahead = {"ahead": told.difference.mean, "low": told.difference.low, "high": told.difference.high}
+                found.setdefault(name, {})[part] = ahead | {"p": told.p_value}
     return found
 
 
-def sentences(first: str, ahead: Mapping[str, Mapping[str, float]]) -> str:
+def _means(scores: Mapping[tuple[int, str, int], float], settings: Sequence[str]) -> dict[tuple[int, str], float]:
+    """The mean score of every seed and condition in some settings."""
+    every: dict[tuple[int, str], list[float]] = {}
+    for (seed, setting, condition), score in scores.items():
+        if setting in settings:
+            every.setdefault((seed, str(condition)), []).append(score)
+    return {key: sum(some) / len(some) for key, some in every.items()}
+
+
+def sentences(first: str, ahead: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
     """What `comparisons` found, a line for each."""
     lines = []
-    for name, found in ahead.items():
-        mean, low, high = (f"{100 * found[part]:+.1f}" for part in ("ahead", "low", "high"))
-        lines.append(f"{first} less {name}: {mean} ({low} to {high}), p {found['p']:.2g}")
+    for name, parts in ahead.items():
+        told = []
+        for part, found in parts.items():
+            mean, low, high = (f"{100 * found[number]:+.1f}" for number in ("ahead", "low", "high"))
+            told.append(f"{'' if part == ALL else part + ' '}{mean} ({low} to {high}), p {found['p']:.2g}")
+        lines.append(f"{first} less {name}: {'; '.join(told)}")
     return "\n".join(lines)
 
 
