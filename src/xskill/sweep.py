@@ -1,10 +1,14 @@
 """`xskill sweep`: all that a table needs, trained and scored one after the other; what is there is not done again."""
 
+import os
+import queue
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +49,10 @@ def _prototypes(count: int, level: int = 0) -> Row:
     return Row(f"K={count}" + (f", Level {level}" if level else ""), f"k{count}" + f"-level{level}" * bool(level), told)
 
 
+def _without(name: str, *words: str) -> Row:
+    return Row(f"without {name}", name.replace(" ", "-"), (f"--transfer.{words[0]}", *words[1:]))
+
+
 SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
     "table1": (
         "the paper's main table: the method, ways to read the plan, ablations, what the prompt is worth",
@@ -68,6 +76,22 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
     "levels": (
         "K = 128, 256, 512 with fewer and fewer of the task's transitions seen",
         tuple(_prototypes(count, level) for level in (1, 2) for count in (128, 256, 512)),
+    ),
+    "fields": (
+        "each thing in transfer that `kitchen` does beyond the paper, left out by itself",
+        (
+            _OURS,
+            Row("the paper's aligner", "transformer", ("--transfer.aligner.kind", "transformer")),
+            _without("counterparts", "cross", "0"),
+            _without("the guess of actions", "policy.guess", "noise"),
+            _without("noise on skills", "skill-noise", "0"),
+            _without("noise on joints", "state-noise", "0"),
+            _without("shifted images", "shift", "0"),
+            _without("noise on plans", "plan-noise", "0"),
+            _without("hidden tokens", "plan-drop", "0"),
+            _without("warped plans", "plan-warp", "0"),
+            _without("masked padding", "no-mask-padding"),
+        ),
     ),
     "pairs": ("what a prompt of two sub-tasks is worth, for models that a laptop trains", (_OURS, _CLOCK, _BLIND)),
 }
@@ -99,6 +123,8 @@ class Sweep:
     """Where to train and act."""
     workers: int = CORES
     """Processes that simulate and render."""
+    at_once: int = 1
+    """Trainings that run at the same time, on as many GPUs as there are in turn; each then writes OUT/NAME.log."""
     data_folder: Path = DATA
     """Folder for frames."""
 
@@ -116,18 +142,21 @@ def sweep(name: str, options: Sweep, out: Path) -> None:
         raise ConfigError(f"{name} has no row '{min(unknown)}' (choose from {names})")
     if not options.seeds or len(set(options.seeds)) < len(options.seeds):
         raise ConfigError(f"--seeds are {list(options.seeds)}; name one or more, each once")
-    models: dict[str, list[Path]] = {}
-    failed = []
+    if options.at_once < 1:
+        raise ConfigError(f"--at-once is {options.at_once}; expected at least 1")
     trainings: dict[str, Row] = {}
     for row in rows:
         trainings.setdefault(row.training, row)
-    for seed in options.seeds:
-        for training, row in trainings.items():
-            folder = out / f"{training}-{seed}"
-            if not _trained(folder, row, seed, options, console, out):
-                failed.append(folder)
-            else:
-                models.setdefault(training, []).append(folder / "model")
+    jobs = [(seed, row) for seed in options.seeds for row in trainings.values()]
+    ours = [job for job in jobs if job[1].training == _OURS.training]  # first: others may have their skills from them
+    trained = _train_all(ours, options, console, out) | _train_all(
+        [job for job in jobs if job not in ours], options, console, out
+    )
+    models: dict[str, list[Path]] = {}
+    for folder, row in ((_folder(out, *job), job[1]) for job in jobs):
+        if trained[folder]:
+            models.setdefault(row.training, []).append(folder / "model")
+    failed = [folder for folder, done in trained.items() if not done]
     from xskill.evaluate.command import Evaluate, tabulate
 
     scored = {row.name: (row.method, models[row.training]) for row in rows if row.training in models}
@@ -142,8 +171,42 @@ def sweep(name: str, options: Sweep, out: Path) -> None:
         raise RunError(f"{len(failed)} trainings failed, their rows are missing: {', '.join(map(str, failed))}")
 
 
-def _trained(folder: Path, row: Row, seed: int, options: Sweep, console: Console, out: Path) -> bool:
-    """Train a row, or go on with it; a finished one is only looked at."""
+def _folder(out: Path, seed: int, row: Row) -> Path:
+    return out / f"{row.training}-{seed}"
+
+
+def _train_all(jobs: Sequence[tuple[int, Row]], options: Sweep, console: Console, out: Path) -> dict[Path, bool]:
+    """Train rows, so many at once; folder -> whether it went well."""
+    places: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for place in range(options.at_once):
+        places.put(place)
+    running: list[subprocess.Popen[bytes]] = []
+
+    def trained(job: tuple[int, Row]) -> bool:
+        place = places.get()
+        try:
+            return _trained(*job, options, console, out, place, running)
+        finally:
+            places.put(place)
+
+    pool = ThreadPoolExecutor(options.at_once)
+    try:
+        done = list(pool.map(trained, jobs))
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; the same command goes on") from None
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in running:
+            process.terminate()  # it ends with a checkpoint
+        pool.shutdown()
+    return dict(zip((_folder(out, *job) for job in jobs), done, strict=True))
+
+
+def _trained(
+    seed: int, row: Row, options: Sweep, console: Console, out: Path, place: int, running: list[subprocess.Popen[bytes]]
+) -> bool:
+    """Train a row, or go on with it; a finished one is only looked at. While it trains, its process is `running`."""
+    folder = _folder(out, seed, row)
     _borrow_skills(folder, seed, row, out)
     begun = ["--resume"] if folder.exists() else []
     words = [
@@ -152,13 +215,33 @@ def _trained(folder: Path, row: Row, seed: int, options: Sweep, console: Console
         "--data-folder", str(options.data_folder), *begun,
     ]  # fmt: skip
     console.print(f"{row.name}, seed {seed}: xskill train {shlex.join(words)}")
-    try:
-        code = subprocess.run([sys.executable, "-m", "xskill", "train", *words]).returncode
-    except KeyboardInterrupt:
-        raise Interrupted("interrupted; the same command goes on") from None
+    with ExitStack() as stack:
+        log = None
+        if options.at_once > 1:
+            out.mkdir(parents=True, exist_ok=True)
+            log = stack.enter_context((out / f"{folder.name}.log").open("ab"))
+        command, gpu = [sys.executable, "-m", "xskill", "train", *words], os.environ | _gpu(place, options.at_once)
+        # Ctrl-C reaches the sweep alone, which passes it on once: a second one would cost the checkpoint.
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=gpu, start_new_session=True)
+        running.append(process)
+        code = process.wait()
+        running.remove(process)
+    if log:
+        console.print(f"{row.name}, seed {seed}: {'done' if code == 0 else f'see {log.name}'}")
     if code == Interrupted.exit_code:
         raise Interrupted("interrupted; the same command goes on")
     return code == 0
+
+
+def _gpu(place: int, places: int) -> dict[str, str]:
+    """What tells a process to use one of several GPUs, where several run at once."""
+    if places == 1:
+        return {}
+    import torch
+
+    count = torch.cuda.device_count()
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
+    return {"CUDA_VISIBLE_DEVICES": named[place % count]} if count > 1 else {}
 
 
 def _borrow_skills(folder: Path, seed: int, row: Row, out: Path) -> None:

@@ -54,6 +54,11 @@ def test_a_prompt_of_any_length_becomes_a_plan(folder: Path, length: int) -> Non
     assert plan.prototypes.shape == (length,)
 
 
+def test_a_prompt_without_frames_is_one_sentence(folder: Path) -> None:
+    with pytest.raises(DataError, match="the prompt has no frames"):
+        xskill.load(folder, "cpu").prompt(video("person", "b", 4)[:0])
+
+
 @pytest.mark.parametrize("fits", [1.0, 2.0, 3.0])
 def test_a_prompt_that_shows_less_is_read_on_the_scale_that_fits(
     folder: Path, monkeypatch: pytest.MonkeyPatch, fits: float

@@ -1,6 +1,10 @@
 """`xskill sweep`: a table's trainings and scores; what is there is not done again."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,11 +19,12 @@ def test_a_sweep_trains_scores_and_goes_on(xskill: Command, tmp_path: Path) -> N
     few = "--discover.loop.steps 4 --transfer.loop.steps 4 --discover.loop.checkpoint-every 4"
     words = ("sweep", "table1", "--demos", "puppets:8", "--preset", "debug", "--conditions", "0:1", "--device", "cpu")
     words, told = (*words, f"--train={few}"), ("--rows", "XSkill", "blind to its prompt")
-    first = xskill(*words, *told)
+    first = xskill(*words, *told, "--at-once", "2")
     assert first.returncode == 0, first.stderr
-    # The blind one differs in transfer alone, so it has its skills from the other.
-    assert first.stdout.count("discover: trained with this config already") == 1
     out = tmp_path / "runs/sweep/table1"
+    # The blind one differs in transfer alone, so it has its skills from the other.
+    logs = {name: (out / f"{name}-0.log").read_text() for name in ("xskill", "blind")}
+    assert [log.count("discover: trained with this config already") for log in logs.values()] == [0, 1]
     table = (out / "eval/table.md").read_text().splitlines()
     rows = [line.split("|")[1].strip() for line in table if line.startswith("| **")]
     assert rows == ["**XSkill**", "**blind to its prompt**"]
@@ -41,6 +46,24 @@ def test_a_sweep_trains_scores_and_goes_on(xskill: Command, tmp_path: Path) -> N
     assert not (tmp_path / "bad").exists()  # nothing was trained, so there is nothing to show
 
 
+@pytest.mark.slow
+def test_an_interrupted_sweep_stops_its_trainings_with_a_checkpoint(tmp_path: Path) -> None:
+    rows = ("--rows", "blind to its prompt", "told the robot's own skills only")  # neither needs another's skills
+    many = "--discover.loop.steps 100000 --discover.loop.checkpoint-every 50000"
+    words = ("sweep", "table1", "--demos", "puppets:8", "--preset", "debug", "--device", "cpu", f"--train={many}")
+    process = subprocess.Popen([sys.executable, "-m", "xskill", *words, *rows, "--at-once", "2"], cwd=tmp_path)
+    runs = [tmp_path / f"runs/sweep/table1/{name}-0/discover" for name in ("blind", "alone")]
+    deadline = time.monotonic() + 300
+    while not all((run / "log.jsonl").exists() for run in runs):  # both train at the same time
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(120) == 130
+    for run in runs:
+        assert len(list((run / "checkpoints").glob("step-*"))) == 1
+
+
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
@@ -48,6 +71,7 @@ def test_a_sweep_trains_scores_and_goes_on(xskill: Command, tmp_path: Path) -> N
         (("--demos", "x"), "name the table first, as in xskill sweep table1 --demos ..."),
         (("table1", "--demos", "x", "--rows", "nobody"), "table1 has no row 'nobody' (choose from 'XSkill', "),
         (("table1", "--demos", "x", "--seeds", "1", "1"), "name one or more, each once"),
+        (("table1", "--demos", "x", "--at-once", "0"), "--at-once is 0; expected at least 1"),
     ],
 )
 def test_what_cannot_be_swept_is_one_sentence(

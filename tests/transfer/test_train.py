@@ -30,24 +30,24 @@ LENGTHS = np.array([20, 26, 23, 30])
 STEP = Step(0, "transfer", 0)
 
 
-def robot_bank(folder: Path, size: int = SIZE) -> FrameBank:
+def robot_bank(folder: Path, size: int = SIZE, camera: str = "side") -> FrameBank:
     """A robot whose frame, state and action at frame f of episode e all say so."""
 
     def fill(making: Making, todo: Sequence[int]) -> Iterable[int]:
         for episode in todo:
             frames = np.zeros((LENGTHS[episode], size, size, 3), np.uint8)
             frames[:] = (np.arange(LENGTHS[episode]) + 50 * episode)[:, None, None, None]
-            making.write(episode, "side", frames)
+            making.write(episode, camera, frames)
             yield episode
 
     number = np.concatenate([np.arange(n) + 50 * e for e, n in enumerate(LENGTHS)]).astype(np.float32)
     states, actions = np.stack([number, -number], 1), np.stack([number + 0.5, number, number], 1)
     episodes = Episodes("robot", 10.0, tuple("abcd"), LENGTHS, states, actions)
-    return make_bank(folder, BankPlan(episodes, ("side",), size, size, {}), fill)
+    return make_bank(folder, BankPlan(episodes, (camera,), size, size, {}), fill)
 
 
-def phase(folder: Path, config: object = CONFIG, width: int = 4) -> TransferPhase:
-    made = robot_bank(folder)
+def phase(folder: Path, config: object = CONFIG, width: int = 4, camera: str = "side") -> TransferPhase:
+    made = robot_bank(folder, camera=camera)
     skills = torch.randn(made.episodes.frames, width, generator=torch.Generator().manual_seed(0))
     return TransferPhase(config, made, skills, np.array([0, 1, 2]), np.array([3]), 0, CPU)
 
@@ -64,7 +64,7 @@ def test_everything_in_a_batch_belongs_to_its_moment(tmp_path: Path) -> None:
             frame, last = moment - starts[episode], LENGTHS[episode] - 1
             window = np.clip([frame - 1, frame], 0, None) + 50 * episode
             assert seen["state"][row, :, 0].tolist() == window.tolist()
-            assert seen["side"][row, :, 0, 0, 0].tolist() == window.tolist()
+            assert seen["camera side"][row, :, 0, 0, 0].tolist() == window.tolist()
             wanted = np.arange(8) + frame - 1
             assert seen["actions"][row, :, 1].tolist() == (np.clip(wanted, 0, last) + 50 * episode).tolist()
             assert seen["kept"][row].tolist() == ((wanted >= 0) & (wanted <= last)).tolist()
@@ -109,6 +109,16 @@ def test_noise_is_of_the_size_told_and_never_reaches_the_targets(tmp_path: Path)
     assert ((noisy["state"] - clean["state"]) / width).std().item() == pytest.approx(0.1, rel=0.1)
     assert noisy["hidden"].float().mean().item() == pytest.approx(0.3, abs=0.03)
     assert not clean["hidden"].any()
+
+
+def test_a_camera_may_have_almost_any_name(tmp_path: Path) -> None:
+    for camera in ("goal", "scene", "plan", "actions"):
+        made = phase(tmp_path / camera, camera=camera)
+        seen = made._looked_up(made.batch(STEP), noisy=False)
+        assert seen[f"camera {camera}"].shape[1:] == (2, SIZE, SIZE, 3)
+        assert all(loss.isfinite() for loss in made.network(seen, made.cameras))
+    with pytest.raises(DataError, match="a camera cannot be called 'state'"):
+        phase(tmp_path / "state", camera="state")
 
 
 def test_a_plan_is_half_an_episode_long_unless_told(tmp_path: Path) -> None:
@@ -187,12 +197,12 @@ def test_saved_and_loaded_it_acts_bit_equally(tmp_path: Path) -> None:
     twice = load_model(tmp_path / "copy", CPU)
     assert once.body == twice.body == made.body
     seen = made._looked_up(made.batch(STEP), noisy=False)
-    observation = {"state": seen["state"], "side": seen["side"]}
+    observation = {"state": seen["state"], "side": seen["camera side"]}
     acts, aligned = [], []
     for model in (once, twice):
         draws = [torch.Generator().manual_seed(index) for index in range(len(seen["told"]))]
         acts.append(model.network.policy.act(observation, seen["told"], model.network.policy.noise(draws)))
-        aligned.append(model.network.aligner(seen["side"][:, -1], seen["plan"]).skill)
+        aligned.append(model.network.aligner(seen["camera side"][:, -1], seen["plan"]).skill)
     assert torch.equal(*acts)
     assert torch.equal(*aligned)
     with pytest.raises(CheckpointError):

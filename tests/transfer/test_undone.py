@@ -51,7 +51,7 @@ def with_arm(video: np.ndarray) -> np.ndarray:
 def test_what_lasts_is_found_and_what_passes_is_not() -> None:
     nothing, both = with_arm(kitchen({})), with_arm(kitchen(DONE))
     store = StreamedFrames(np.concatenate([nothing, both]), CPU)
-    found = undone_in(store, [(0, LONG), (LONG, LONG)])
+    found = undone_in(store, {0: (0, LONG), 1: (LONG, LONG)})
     assert found.times[0].tolist() == [NEVER] * EVENTS
     assert (found.event[0] == EVENTS).all()
     assert found.times[1, 2:].tolist() == [NEVER] * (EVENTS - 2)
@@ -63,19 +63,19 @@ def test_what_lasts_is_found_and_what_passes_is_not() -> None:
 
 def test_undone_the_scene_is_as_it_was_wherever_nothing_hides_it() -> None:
     video = with_arm(kitchen(DONE))
-    found = undone_in(StreamedFrames(video, CPU), [(0, LONG)])
+    found = undone_in(StreamedFrames(video, CPU), {0: (0, LONG)})
     late = [120, 131, 142, 150, 159]
     scenes, one = torch.from_numpy(video[late]), torch.zeros(len(late), dtype=torch.long)
     for event, thing in enumerate(DONE):
         never = with_arm(kitchen({**DONE, thing: LONG}))
-        assert np.array_equal(found.scene(scenes, one, one + event).numpy(), never[late])
+        assert np.array_equal(found.scene(scenes, one, one + event)[0].numpy(), never[late])
         assert not np.array_equal(video[late], never[late])
-    assert torch.equal(found.scene(scenes, one, one + EVENTS), scenes)
+    assert torch.equal(found.scene(scenes, one, one + EVENTS)[0], scenes)
 
 
 @pytest.mark.parametrize(("length", "done"), [(1, NEVER), (2, NEVER), (5, 2)])
 def test_a_video_may_be_of_any_length(length: int, done: int) -> None:
-    found = undone_in(StreamedFrames(kitchen(DONE)[58 : 58 + length], CPU), [(0, length)])
+    found = undone_in(StreamedFrames(kitchen(DONE)[58 : 58 + length], CPU), {0: (0, length)})
     assert found.times[0].tolist() == [done] + [NEVER] * (EVENTS - 1)
 
 
@@ -101,21 +101,24 @@ def test_an_aligner_that_sees_something_undone_is_told_to_go_back(tmp_path: Path
     batch, plain = always.batch(step), never.batch(step)
     seen, usual = always._looked_up(batch, noisy=False), never._looked_up(plain, noisy=False)
     assert torch.equal(batch["ids"], plain["ids"])
-    assert torch.equal(seen["side"], usual["side"])  # the hand sees what is there
+    assert torch.equal(seen["camera side"], usual["camera side"])  # the hand sees what is there
     assert torch.equal(seen["told"], usual["told"])
-    assert torch.equal(usual["seen_now"], usual["side"][:, -1])
+    assert torch.equal(usual["scene"], usual["camera side"][:, -1])
     assert always._undone is not None
     done = int(always._undone.times[0, 0])
     late = batch["ids"] > done
     assert 5 < late.sum() < 60
     assert torch.equal(batch["event"], torch.where(late, 0, EVENTS))
     due = done - int(LEAD * (LONG - 1))
-    assert torch.equal(batch["now"], torch.where(late, due, batch["ids"]))
-    assert torch.equal(seen["skill"], always._skills[batch["now"]])
-    changed = (seen["seen_now"] != usual["seen_now"]).flatten(1).any(1)
+    place = torch.where(late, due, batch["ids"])
+    assert torch.equal(batch["now"], batch["ids"])
+    assert torch.equal(batch["back"], place)
+    assert torch.equal(seen["undone"], late)
+    assert torch.equal(seen["skill"], always._skills[place])
+    changed = (seen["scene"] != usual["scene"]).flatten(1).any(1)
     assert torch.equal(changed, late)
-    place = seen["away"].abs().argmin(1) / (always.tokens - 1) * (LONG - 1)
-    assert (place - batch["now"]).abs().max() < 0.2 * LONG  # plans are warped
+    found = seen["away"].abs().argmin(1) / (always.tokens - 1) * (LONG - 1)
+    assert (found - place).abs().max() < 0.2 * LONG  # plans are warped
     measured = always.evaluate(always.network.eval())
     assert 0 <= measured["aligner_undone_place_error"] <= 1
 

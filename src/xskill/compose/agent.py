@@ -21,6 +21,7 @@ from xskill.engine.replay import Recorded, Tensors
 from xskill.engine.seeds import generator
 from xskill.errors import DataError
 from xskill.transfer.model import Model, load_model
+from xskill.transfer.policy import CAMERA, observed
 
 Observation = Mapping[str, npt.NDArray[np.generic]]
 """`state` (S,) and an image (H, W, 3) uint8 for every camera of the model."""
@@ -103,8 +104,8 @@ def act_together(agents: Sequence[Agent | None]) -> list[Decision | None]:
         raise DataError("an agent needs an observation before it can act")
     model, reading, policy = present[0].model, present[0].reading, present[0].model.transfer.policy
     device = model.skills.prototypes.weight.device
-    names = ("state", *model.body.cameras)
-    given = {name: _stacked([_window(agent, name) for agent in agents]).to(device) for name in names}
+    names = {"state": "state", **{CAMERA + camera: camera for camera in model.body.cameras}}
+    given = {key: _stacked([_window(agent, name) for agent in agents]).to(device) for key, name in names.items()}
     nothing, beginning = (
         torch.zeros(model.tokens, model.body.skill, device=device),
         model.network.aligner.beginning(1)[0],
@@ -144,13 +145,13 @@ def act_together(agents: Sequence[Agent | None]) -> list[Decision | None]:
 
 def _decided(model: Model, reading: Reading, given: Tensors) -> Tensors:
     """What agents with these observations, plans, beliefs and noise do."""
-    scenes, told = given[model.body.cameras[0]][:, -1], [given[name] for name in ("plan", "stills", "before", "acted")]
-    found = read(reading, model, scenes, *told)
+    scenes = given[CAMERA + model.body.cameras[0]][:, -1]
+    found = read(reading, model, scenes, *(given[name] for name in ("plan", "stills", "before", "acted")))
     if "within" in given:
         found = kept_within(found, given["plan"], given["places"], given["within"])
     skill = found.skill.float()
     return {
-        "chunk": model.network.policy.act(given, skill, given["noise"]).float(),
+        "chunk": model.network.policy.act(observed(given, model.body.cameras), skill, given["noise"]).float(),
         "skill": skill,
         "prototype": model.skills.prototypes(skill).argmax(-1),
         "attention": found.attention,

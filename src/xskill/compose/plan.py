@@ -42,6 +42,8 @@ class SkillPlan:
 @torch.no_grad()
 def plan_of(model: Model, video: Video, fps: float | None = None) -> SkillPlan:
     """Identify the skills in a video of any body, length and size. `fps` is its frame rate, the robot's if unknown."""
+    if not len(video):
+        raise DataError("the prompt has no frames")
     if all(np.ptp(np.asarray(video[moment : moment + 1])) == 0 for moment in {0, len(video) // 2, len(video) - 1}):
         raise DataError("the prompt shows nothing: its frames are of one colour")
     features = features_of(model.skills, video)

@@ -86,8 +86,10 @@ def stills_of(model: SkillModel, features: Tensor, config: DiscoverConfig) -> Te
 
 def resized_pieces(video: Video, size: tuple[int, int], device: torch.device) -> Iterator[Tensor]:
     """A video's frames as encoders take them, a piece at a time."""
-    for first in range(0, len(video), PIECE):
-        piece = np.asarray(video[first : first + PIECE])
+    larger = max(1, np.asarray(video[:1]).size // (size[0] * size[1] * 3))
+    at_once = max(1, PIECE // larger)  # of frames that are larger, fewer
+    for first in range(0, len(video), at_once):
+        piece = np.asarray(video[first : first + at_once])
         if piece.ndim != 4 or piece.shape[-1] != 3 or piece.dtype != np.uint8:
             raise DataError(f"frames are {piece.shape[1:]} {piece.dtype}; expected (height, width, 3) uint8")
         yield resized(piece, size, device)

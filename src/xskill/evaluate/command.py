@@ -46,7 +46,7 @@ from xskill.kitchen.scripted import NEW_PAIRS, demonstrations, prompts_of
 from xskill.transfer.model import Model, load_model
 from xskill.version import __version__
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Counts up when what is scored changes, so that old records are not taken for new ones."""
 METHODS: Mapping[str, tuple[Reading | None, str]] = {
     "xskill": ("aligner", "XSkill"),

@@ -59,6 +59,15 @@ class GoalEncoder(nn.Module):
         return told
 
 
+CAMERA = "camera "
+"""Before a camera's name among the tensors of a batch: what else is there may have any name."""
+
+
+def observed(batch: Mapping[str, Tensor], cameras: Sequence[str]) -> dict[str, Tensor]:
+    """What a policy sees, of all that belongs to a batch."""
+    return {"state": batch["state"], **{camera: batch[CAMERA + camera] for camera in cameras}}
+
+
 class Sight(nn.Module):
     """Observations and a skill to one condition vector (B, C)."""
 
@@ -169,6 +178,8 @@ def policy_of(config: PolicyConfig, body: Body) -> DiffusionPolicy | CloningPoli
     """The policy that a config describes."""
     if not body.cameras:
         raise DataError("a policy needs at least one camera")
+    if "state" in body.cameras:
+        raise DataError("a camera cannot be called 'state': that is the joints' name in an observation")
     return DiffusionPolicy(config, body) if config.kind == "diffusion" else CloningPolicy(config, body)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +19,9 @@ from xskill.errors import DataError
 from xskill.transfer.alignment import aligner_of
 from xskill.transfer.config import TransferConfig
 from xskill.transfer.counterpart import Shown, counterparts
-from xskill.transfer.policy import Body, GoalEncoder, policy_of
+from xskill.transfer.policy import CAMERA, Body, GoalEncoder, observed, policy_of
 from xskill.transfer.statistics import range_of
-from xskill.transfer.undone import EVENTS, undone_in
+from xskill.transfer.undone import EVENTS, PIXELS, Undone, undone_in
 from xskill.transfer.vision import ResNet18, SmallCNN
 
 Ints = npt.NDArray[np.int64]
@@ -47,12 +48,8 @@ class TransferModel(nn.Module):
 
     def forward(self, batch: Mapping[str, Tensor], cameras: Sequence[str]) -> tuple[Tensor, Tensor]:
         """The policy's and the aligner's losses on a batch as `TransferPhase` makes it."""
-        kept = batch["kept"]
-        observation = {"state": batch["state"], **{camera: batch[camera] for camera in cameras}}
-        policy = self.policy.loss(observation, self.told(batch), batch["actions"], kept)
-        return policy, self.aligner.loss(
-            batch["seen_now"], batch["plan"], batch["hidden"], batch["skill"], batch["away"]
-        )
+        policy = self.policy.loss(observed(batch, cameras), self.told(batch), batch["actions"], batch["kept"])
+        return policy, self.aligner.loss(batch["scene"], batch["plan"], batch["hidden"], batch["skill"], batch["away"])
 
     def told(self, batch: Mapping[str, Tensor]) -> Tensor:
         """What the policy is told to do at the moments of a batch, (B, D)."""
@@ -98,8 +95,6 @@ class TransferPhase:
         self._skills = torch.cat([skills, *(body.skills for body in watched)]).to(device)
         own = Shown(self._skills[: len(skills)], episodes.starts, episodes.lengths)
         self._counterparts = counterparts(own, watched)
-        everything = self._spans(np.arange(len(episodes.lengths))) if config.undo else []
-        self._undone = undone_in(self._frames[self.cameras[0]], everything) if everything else None
         self._states = torch.from_numpy(episodes.states).to(device)
         self._actions = torch.from_numpy(episodes.actions).to(device)
         rows = np.concatenate([np.arange(s, s + n) for s, n in self._spans(train)])
@@ -119,6 +114,14 @@ class TransferPhase:
         pairs = zip(self._episodes.starts[episodes], self._episodes.lengths[episodes], strict=True)
         return [(int(start), int(length)) for start, length in pairs]
 
+    @cached_property
+    def _undone(self) -> Undone | None:
+        """What was done when in the episodes, found when it is needed: it takes a while."""
+        if not self._config.undo:
+            return None
+        some = np.concatenate([self._train, self._held_out])
+        return undone_in(self._frames[self.cameras[0]], dict(zip(some.tolist(), self._spans(some), strict=True)))
+
     def batch(self, step: Step) -> Batch:
         """Moments drawn evenly from all training frames."""
         lengths = torch.from_numpy(self._episodes.lengths[self._train])
@@ -135,16 +138,16 @@ class TransferPhase:
     def _moments(self, episodes: Ints, at: Tensor, which: Tensor, step: Step, undo: float) -> Batch:
         """Frame `at` of each episode, and what is drawn for it, told as its counterpart `which` shows it, 0 for itself.
 
-        At a share of `undo` something that was done is not, so that the moment of the plan is an earlier one. Beside a
-        plan stands that of another in the batch. What belongs to a moment follows from this on the device, where it
-        costs less.
+        At a share of `undo`, where anything was done by then, some of it is undone, and `back` is where that is done in
+        the plan. Beside a plan stands that of another in the batch. What belongs to a moment follows from this on the
+        device, where it costs less.
         """
         start = torch.from_numpy(self._episodes.starts[episodes])
         last = torch.from_numpy(self._episodes.lengths[episodes]) - 1
         shift, shown, chosen = self._config.shift, self._counterparts, torch.from_numpy(episodes)
         event, due = self._undoing(chosen, at, last, undo, step)
-        shares = [moment.minimum(last) / last.clamp(min=1) for moment in (due, at + self._config.policy.ahead)]
-        now, then = (shown.at(chosen, which, share) for share in shares)
+        moments = (at, at + self._config.policy.ahead, due)
+        now, then, back = (shown.at(chosen, which, m.minimum(last) / last.clamp(min=1)) for m in moments)
         speeds = torch.rand(len(at), KNOTS, generator=step.generator("warp"))
         plans = shown.starts[chosen, which], shown.lasts[chosen, which], speeds
         starts, lasts, speeds = (torch.stack([drawn, drawn.roll(1, 0)], 1) for drawn in plans)
@@ -156,6 +159,7 @@ class TransferPhase:
             "event": event,
             "now": now,
             "then": then,
+            "back": back,
             "plan_start": starts,
             "plan_last": lasts,
             "speeds": speeds,
@@ -189,15 +193,21 @@ class TransferPhase:
         done = start + done.clamp(min=0).minimum(last)
         shares = warped(batch["speeds"], self.tokens, config.plan_warp)  # (B, 2, tokens), this plan and another
         plans = batch["plan_start"][:, :, None] + torch.floor(shares * batch["plan_last"][:, :, None] + 0.5).long()
-        away = (plans[:, 0] - batch["now"][:, None]) * (self.tokens / batch["plan_last"][:, :1].clamp(min=1))
-        plan = spliced(plans, away, config.plan_splice, batch["splice"])
 
-        images = {camera: store[seen] for camera, store in self._frames.items()}
-        state, skill, tokens = self._states[seen], self._skills[batch["now"]], self._skills[plan]
-        scene = images[self.cameras[0]][:, -1]
+        images = {CAMERA + camera: store[seen] for camera, store in self._frames.items()}
+        scene, place = images[CAMERA + self.cameras[0]][:, -1], batch["now"]
+        undone = torch.zeros_like(place, dtype=torch.bool)
         if self._undone is not None:
-            scene = self._undone.scene(scene, batch["episode"], batch["event"])
-        images["seen_now"] = scene[:, None]
+            changed, pixels = self._undone.scene(scene, batch["episode"], batch["event"])
+            undone = pixels >= PIXELS  # else it is hidden, and nobody can tell
+            scene, place = (
+                torch.where(undone[:, None, None, None], changed, scene),
+                torch.where(undone, batch["back"], place),
+            )
+        images["scene"] = scene[:, None]
+        away = (plans[:, 0] - place[:, None]) * (self.tokens / batch["plan_last"][:, :1].clamp(min=1))
+        plan = spliced(plans, away, config.plan_splice, batch["splice"])
+        state, skill, tokens = self._states[seen], self._skills[place], self._skills[plan]
         if policy.told == "goal":
             images["goal"] = self._frames[self.cameras[0]][batch["then"][:, None]]
         told, hidden = self._skills[batch["then"]], torch.zeros(plan.shape, dtype=torch.bool, device=device)
@@ -207,10 +217,10 @@ class TransferPhase:
             told = _disturbed(told, config.skill_noise)
             tokens = _disturbed(tokens, config.plan_noise)
             hidden = torch.rand(plan.shape, device=device) < config.plan_drop
-        images |= {name: images[name][:, 0] for name in ("seen_now", "goal") if name in images}
+        images |= {name: images[name][:, 0] for name in ("scene", "goal") if name in images}
         return {
             **images, "state": state, "skill": skill, "told": told, "plan": tokens, "hidden": hidden, "away": away,
-            "actions": self._actions[done], "kept": kept,
+            "undone": undone, "actions": self._actions[done], "kept": kept,
         }  # fmt: skip
 
     def updated(self) -> None:
@@ -231,7 +241,10 @@ class TransferPhase:
             measured["action_error_cross"] = self._action_error(module, shown)
             measured |= self._place_errors(module, shown, "aligner_cross")
         if self._undone is not None:
-            measured |= self._place_errors(module, self._held_out_moments(0, undo=1), "aligner_undone")
+            shown = self._held_out_moments(0, undo=1)
+            if shown["undone"].any():
+                some = {name: tensor[shown["undone"]] for name, tensor in shown.items()}
+                measured |= self._place_errors(module, some, "aligner_undone")
         return measured
 
     def _held_out_moments(self, which: int, undo: float = 0) -> dict[str, Tensor]:
@@ -246,7 +259,7 @@ class TransferPhase:
     def _action_error(self, module: TransferModel, seen: dict[str, Tensor]) -> float:
         draws = [generator("transfer", "act", index) for index in range(MOMENTS)]
         noise = module.policy.noise(draws).to(self._skills.device)
-        chunk = module.policy.act({k: seen[k] for k in ("state", *self.cameras)}, module.told(seen), noise)
+        chunk = module.policy.act(observed(seen, self.cameras), module.told(seen), noise)
         return self._off(chunk, seen["actions"])
 
     def _off(self, actions: Tensor, wanted: Tensor) -> float:
@@ -256,7 +269,7 @@ class TransferPhase:
         return ((actions - wanted) / width).abs()[:, executed].mean().item()
 
     def _place_errors(self, module: TransferModel, seen: dict[str, Tensor], name: str) -> dict[str, float]:
-        found = module.aligner(seen["seen_now"], seen["plan"])
+        found = module.aligner(seen["scene"], seen["plan"])
         off = seen["away"].gather(1, found.attention.argmax(1)[:, None]).abs().mean().item()
         cosine = F.cosine_similarity(found.skill.float(), seen["skill"]).mean().item()
         return {f"{name}_place_error": off / self.tokens, f"{name}_cosine": cosine}

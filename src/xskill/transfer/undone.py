@@ -6,7 +6,7 @@ after, whatever passes in front of them. Pixels that change together are one thi
 they showed before, wherever nothing hides them, they make it undone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -33,6 +33,8 @@ PIXELS = 6
 """Fewest of an event."""
 EVENTS = 8
 """Most in a video."""
+PIECE = 2**14
+"""Pixels that are looked at at once."""
 NEVER = 2**30
 """When an event happens that does not."""
 
@@ -50,23 +52,34 @@ class Undone:
     times: Tensor
     """(E, EVENTS): the frame of each event, counted from the episode's first, or `NEVER`; on the CPU."""
 
-    def scene(self, images: Tensor, episodes: Tensor, events: Tensor) -> Tensor:
-        """Images (B, H, W, 3) of moments of episodes (B,) with one event of each undone (B,); EVENTS leaves them."""
+    def scene(self, images: Tensor, episodes: Tensor, events: Tensor) -> tuple[Tensor, Tensor]:
+        """Images (B, H, W, 3) of moments of episodes (B,) with one event of each undone (B,); EVENTS leaves them.
+
+        And how many pixels of each that changes: where something hides the event, none or few.
+        """
         after, changed = self.after[episodes], self.event[episodes] == events[:, None, None]
         seen = (images.short() - after.short()).abs().amax(-1) <= OTHER
         put_back = changed & seen & (events < EVENTS)[:, None, None]
-        return torch.where(put_back[..., None], self.before[episodes], images)
+        return torch.where(put_back[..., None], self.before[episodes], images), put_back.sum((1, 2))
 
 
-def undone_in(frames: FrameStore, spans: Sequence[tuple[int, int]]) -> Undone:
-    """What is done in each episode, given as its first frame in a store and its length."""
-    found = []
-    for start, length in spans:
+def undone_in(frames: FrameStore, spans: Mapping[int, tuple[int, int]]) -> Undone:
+    """What is done in some episodes, each given by number as its first frame in a store and its length."""
+    count, undone = max(spans) + 1, None
+    for episode, (start, length) in spans.items():
         moments = resampled(length, MOMENTS)
-        *images, event, times = _lasting(frames[start + moments])
-        found.append((*images, event, torch.where(times < MOMENTS, moments[times.clamp(max=MOMENTS - 1)], NEVER)))
-    before, after, event, times = (torch.stack(parts) for parts in zip(*found, strict=True))
-    return Undone(before, after, event, times)
+        before, after, event, times = _lasting(frames[start + moments])
+        if undone is None:
+            undone = Undone(
+                before.new_zeros((count, *before.shape)),
+                after.new_zeros((count, *after.shape)),
+                event.new_full((count, *event.shape), EVENTS),
+                torch.full((count, EVENTS), NEVER),
+            )
+        undone.before[episode], undone.after[episode], undone.event[episode] = before, after, event
+        undone.times[episode] = torch.where(times < MOMENTS, moments[times.clamp(max=MOMENTS - 1)], NEVER)
+    assert undone is not None
+    return undone
 
 
 def _lasting(video: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -76,8 +89,16 @@ def _lasting(video: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     many after it the commonest there. The best cut explains most frames; where something hides the change itself,
     several cuts do, and it lies between the first and the last of them.
     """
-    count, height, width, _ = video.shape
-    device, pixels = video.device, video.reshape(count, -1, 3).short()
+    size = video.shape[1:3]
+    found = [_cut(part) for part in video.flatten(1, 2).short().split(PIECE, 1)]
+    before, after, low, high, lasting = (torch.cat(parts) for parts in zip(*found, strict=True))
+    event, times = _grouped(low, high, lasting)
+    return before.reshape(*size, 3), after.reshape(*size, 3), event.reshape(size), times
+
+
+def _cut(pixels: Tensor) -> tuple[Tensor, ...]:
+    """Colours before and after the best cut of pixels (T, P, 3), from when to when it may be, and whether it lasts."""
+    count, device = len(pixels), pixels.device
     colours = pixels[torch.linspace(0, count - 1, VALUES, device=device).long()]  # (VALUES, P, 3)
     shown = torch.stack([((pixels - colour).abs().amax(-1) <= SAME).short() for colour in colours], 1)
     votes = torch.cat([torch.zeros_like(shown[:1]), shown.cumsum(0, dtype=torch.int16)])  # (T + 1, VALUES, P)
@@ -95,9 +116,7 @@ def _lasting(video: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         & (best - votes[-1].amax(0) >= GAIN * count)
         & (high >= EARLY)
     )
-    event, times = _grouped(low, high, lasting)
-    size = (height, width)
-    return before.byte().reshape(*size, 3), after.byte().reshape(*size, 3), event.reshape(size), times
+    return before.byte(), after.byte(), low, high, lasting
 
 
 def _grouped(low: Tensor, high: Tensor, lasting: Tensor) -> tuple[Tensor, Tensor]:
