@@ -6,9 +6,10 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -147,11 +148,11 @@ def sweep(name: str, options: Sweep, out: Path) -> None:
     trainings: dict[str, Row] = {}
     for row in rows:
         trainings.setdefault(row.training, row)
+    suite = name if name in SUITES else "table1"
+    methods = {training: [row.method for row in rows if row.training == training] for training in trainings}
+    work = _Work(options, suite, methods, console, out)
     jobs = [(seed, row) for seed in options.seeds for row in trainings.values()]
-    ours = [job for job in jobs if job[1].training == _OURS.training]  # first: others may have their skills from them
-    trained = _train_all(ours, options, console, out) | _train_all(
-        [job for job in jobs if job not in ours], options, console, out
-    )
+    trained = work.done(jobs)
     models: dict[str, list[Path]] = {}
     for folder, row in ((_folder(out, *job), job[1]) for job in jobs):
         if trained[folder]:
@@ -160,7 +161,6 @@ def sweep(name: str, options: Sweep, out: Path) -> None:
     from xskill.evaluate.command import Evaluate, tabulate
 
     scored = {row.name: (row.method, models[row.training]) for row in rows if row.training in models}
-    suite = name if name in SUITES else "table1"
     told = Evaluate(
         (), options.demos, options.conditions,
         device=options.device, workers=options.workers, data_folder=options.data_folder,
@@ -175,62 +175,110 @@ def _folder(out: Path, seed: int, row: Row) -> Path:
     return out / f"{row.training}-{seed}"
 
 
-def _train_all(jobs: Sequence[tuple[int, Row]], options: Sweep, console: Console, out: Path) -> dict[Path, bool]:
-    """Train rows, so many at once; folder -> whether it went well."""
-    places: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for place in range(options.at_once):
-        places.put(place)
-    running: list[subprocess.Popen[bytes]] = []
+class _Work:
+    """Trainings, so many at once, and the scoring of each that is done, while others train."""
 
-    def trained(job: tuple[int, Row]) -> bool:
-        place = places.get()
+    def __init__(
+        self, options: Sweep, suite: str, methods: Mapping[str, Sequence[str]], console: Console, out: Path
+    ) -> None:
+        self._options, self._suite, self._methods, self._console, self._out = options, suite, methods, console, out
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._scoring, self._stopping = threading.Lock(), threading.Event()
+        self._skills: dict[int, threading.Event] = {}
+        self._places: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for place in range(options.at_once):
+            self._places.put(place)
+
+    def done(self, jobs: Sequence[tuple[int, Row]]) -> dict[Path, bool]:
+        """Train and score rows; folder -> whether its training went well."""
+        ours = [seed for seed, row in jobs if row.training == _OURS.training]
+        self._skills = {seed: threading.Event() for seed in ours}
+        with ThreadPoolExecutor(len(jobs)) as pool:
+            try:
+                well = list(pool.map(self._one, jobs))
+            except KeyboardInterrupt:
+                raise Interrupted("interrupted; the same command goes on") from None
+            finally:
+                self._stopping.set()
+                for process in self._running:
+                    process.terminate()  # it ends with a checkpoint
+        return dict(zip((_folder(self._out, *job) for job in jobs), well, strict=True))
+
+    def _one(self, job: tuple[int, Row]) -> bool:
+        seed, row = job
+        ours = row.training == _OURS.training
+        if not ours and seed in self._skills:
+            self._skills[seed].wait()  # they may be the same
+        folder, alone = _folder(self._out, seed, row), self._options.at_once == 1
+        with self._place() as place:
+            try:
+                well = self._trained(folder, seed, row, place)
+            finally:
+                if ours:
+                    self._skills[seed].set()
+            if well and alone:
+                self._score(folder, self._methods[row.training])
+        if well and not alone:
+            with self._scoring:  # one evaluation takes all of a machine's cores
+                self._score(folder, self._methods[row.training])
+        return well
+
+    @contextmanager
+    def _place(self) -> Iterator[int]:
+        place = self._places.get()
         try:
-            return _trained(*job, options, console, out, place, running)
+            yield place
         finally:
-            places.put(place)
+            self._places.put(place)
 
-    pool = ThreadPoolExecutor(options.at_once)
-    try:
-        done = list(pool.map(trained, jobs))
-    except KeyboardInterrupt:
-        raise Interrupted("interrupted; the same command goes on") from None
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in running:
-            process.terminate()  # it ends with a checkpoint
-        pool.shutdown()
-    return dict(zip((_folder(out, *job) for job in jobs), done, strict=True))
-
-
-def _trained(
-    seed: int, row: Row, options: Sweep, console: Console, out: Path, place: int, running: list[subprocess.Popen[bytes]]
-) -> bool:
-    """Train a row, or go on with it; a finished one is only looked at. While it trains, its process is `running`."""
-    folder = _folder(out, seed, row)
-    _borrow_skills(folder, seed, row, out)
-    begun = ["--resume"] if folder.exists() else []
-    words = [
-        options.preset, "--data.demos", options.demos, "--seed", str(seed), *row.words, *shlex.split(options.train),
-        "--out", str(folder), "--device", options.device, "--workers", str(options.workers),
-        "--data-folder", str(options.data_folder), *begun,
-    ]  # fmt: skip
-    console.print(f"{row.name}, seed {seed}: xskill train {shlex.join(words)}")
-    with ExitStack() as stack:
-        log = None
+    def _trained(self, folder: Path, seed: int, row: Row, place: int) -> bool:
+        """Train a row, or go on with it; a finished one is only looked at."""
+        options = self._options
+        _borrow_skills(folder, seed, row, self._out)
+        begun = ["--resume"] if folder.exists() else []
+        words = [
+            options.preset, "--data.demos", options.demos, "--seed", str(seed), *row.words,
+            *shlex.split(options.train), "--out", str(folder), *self._common(), *begun,
+        ]  # fmt: skip
+        self._console.print(f"{row.name}, seed {seed}: xskill train {shlex.join(words)}")
+        code = self._run(["train", *words], folder.name, _gpu(place, options.at_once))
         if options.at_once > 1:
-            out.mkdir(parents=True, exist_ok=True)
-            log = stack.enter_context((out / f"{folder.name}.log").open("ab"))
-        command, gpu = [sys.executable, "-m", "xskill", "train", *words], os.environ | _gpu(place, options.at_once)
-        # Ctrl-C reaches the sweep alone, which passes it on once: a second one would cost the checkpoint.
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=gpu, start_new_session=True)
-        running.append(process)
-        code = process.wait()
-        running.remove(process)
-    if log:
-        console.print(f"{row.name}, seed {seed}: {'done' if code == 0 else f'see {log.name}'}")
-    if code == Interrupted.exit_code:
-        raise Interrupted("interrupted; the same command goes on")
-    return code == 0
+            self._console.print(
+                f"{row.name}, seed {seed}: {'trained' if code == 0 else f'failed, see {folder}.log'}", soft_wrap=True
+            )
+        return code == 0
+
+    def _score(self, folder: Path, methods: Sequence[str]) -> None:
+        """Have a model's records made; the table is made of them, and of what is still missing then."""
+        told = ["--demos", self._options.demos, "--conditions", self._options.conditions, *self._common()]
+        words = [self._suite, "--model", str(folder / "model"), "--methods", *methods, *told]
+        self._run(["eval", *words, "--out", str(self._out / "eval")], folder.name, {})
+
+    def _common(self) -> list[str]:
+        options = self._options
+        where = ["--device", options.device, "--workers", str(options.workers)]
+        return [*where, "--data-folder", str(options.data_folder)]
+
+    def _run(self, words: Sequence[str], name: str, more: Mapping[str, str]) -> int:
+        """An xskill command, as a process of its own, with its log where several run at once."""
+        if self._stopping.is_set():
+            raise Interrupted("interrupted; the same command goes on")
+        with ExitStack() as stack:
+            log = None
+            if self._options.at_once > 1:
+                self._out.mkdir(parents=True, exist_ok=True)
+                log = stack.enter_context((self._out / f"{name}.log").open("ab"))
+            # Ctrl-C reaches the sweep alone, which passes it on once: a second one would cost the checkpoint.
+            process = subprocess.Popen(
+                [sys.executable, "-m", "xskill", *words],
+                stdout=log, stderr=log, env=os.environ | more, start_new_session=True,
+            )  # fmt: skip
+            self._running.append(process)
+            code = process.wait()
+            self._running.remove(process)
+        if code == Interrupted.exit_code:
+            raise Interrupted("interrupted; the same command goes on")
+        return code
 
 
 def _gpu(place: int, places: int) -> dict[str, str]:

@@ -15,6 +15,7 @@ from xskill.sweep import SWEEPS, Row
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # ten episodes of full length
 def test_a_sweep_trains_scores_and_goes_on(xskill: Command, tmp_path: Path) -> None:
     few = "--discover.loop.steps 4 --transfer.loop.steps 4 --discover.loop.checkpoint-every 4"
     words = ("sweep", "table1", "--demos", "puppets:8", "--preset", "debug", "--conditions", "0:1", "--device", "cpu")
@@ -58,7 +59,7 @@ def test_an_interrupted_sweep_stops_its_trainings_with_a_checkpoint(tmp_path: Pa
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
     assert process.wait(120) == 130
     for run in runs:
         assert len(list((run / "checkpoints").glob("step-*"))) == 1
