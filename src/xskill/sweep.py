@@ -154,8 +154,8 @@ def sweep(name: str, options: Sweep, out: Path) -> None:
     jobs = [(seed, row) for seed in options.seeds for row in trainings.values()]
     trained = work.done(jobs)
     models: dict[str, list[Path]] = {}
-    for folder, row in ((_folder(out, *job), job[1]) for job in jobs):
-        if trained[folder]:
+    for (_, row), (folder, well) in zip(jobs, trained.items(), strict=True):
+        if well:
             models.setdefault(row.training, []).append(folder / "model")
     failed = [folder for folder, done in trained.items() if not done]
     from xskill.evaluate.command import Evaluate, tabulate
@@ -191,8 +191,7 @@ class _Work:
 
     def done(self, jobs: Sequence[tuple[int, Row]]) -> dict[Path, bool]:
         """Train and score rows; folder -> whether its training went well."""
-        ours = [seed for seed, row in jobs if row.training == _OURS.training]
-        self._skills = {seed: threading.Event() for seed in ours}
+        self._skills = {seed: threading.Event() for seed, row in jobs if row.training == _OURS.training}
         with ThreadPoolExecutor(len(jobs)) as pool:
             try:
                 well = list(pool.map(self._one, jobs))

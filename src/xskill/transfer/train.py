@@ -200,10 +200,8 @@ class TransferPhase:
         if self._undone is not None:
             changed, pixels = self._undone.scene(scene, batch["episode"], batch["event"])
             undone = pixels >= PIXELS  # else it is hidden, and nobody can tell
-            scene, place = (
-                torch.where(undone[:, None, None, None], changed, scene),
-                torch.where(undone, batch["back"], place),
-            )
+            scene = torch.where(undone[:, None, None, None], changed, scene)
+            place = torch.where(undone, batch["back"], place)
         images["scene"] = scene[:, None]
         away = (plans[:, 0] - place[:, None]) * (self.tokens / batch["plan_last"][:, :1].clamp(min=1))
         plan = spliced(plans, away, config.plan_splice, batch["splice"])

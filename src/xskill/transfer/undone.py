@@ -128,10 +128,10 @@ def _grouped(low: Tensor, high: Tensor, lasting: Tensor) -> tuple[Tensor, Tensor
     left, mine = torch.ones(len(possible), dtype=torch.bool, device=low.device), event[lasting]
     for index in range(EVENTS):
         together = (possible & left[:, None]).sum(0)
-        at_most = moments[together == together.amax()]
-        if not len(possible) or together.amax() < PIXELS:
+        if together.amax() < PIXELS:
             break
-        moment = at_most[len(at_most) // 2]
+        likeliest = moments[together == together.amax()]
+        moment = likeliest[len(likeliest) // 2]
         now = left & (low[lasting] <= moment + TOGETHER) & (high[lasting] >= moment - TOGETHER)
         mine[now], times[index], left = index, int(moment), left & ~now
     event[lasting] = mine
