@@ -125,6 +125,20 @@ def test_they_train_like_any_other(folder: Path) -> None:
         assert (len(held_out), len(train)) == (1, 1)  # the third is a prompt
 
 
+def test_they_may_be_added_to_recorded_ones(folder: Path) -> None:
+    config = DataConfig(demos="puppets:6+scripted", count=3, size=8, held_out=1)
+    data = prepare(config, folder, workers=1, say=lambda text: None, progress=lambda *_: None)
+    robot, sphere = (set(bank.episodes.names) for bank in data.banks)
+    assert (len(robot), len(sphere), len(robot & sphere)) == (9, 9, 6)  # bodies share what was recorded
+    assert not set(data.split.train) & set(data.split.held_out)
+    for bank in data.banks:
+        assert len(data.split.of(bank, data.split.held_out)) >= 1
+    with pytest.raises(DataError, match=r"scripted\+scripted names the same demonstrations twice"):
+        demonstrations("scripted+scripted", count=1, seed=0, tasks=(4,), unseen=UNSEEN, folder=folder, workers=1)
+    with pytest.raises(DataError, match=r"there are no demonstrations at nowhere\.npz"):
+        demonstrations("nowhere.npz+scripted", count=1, seed=0, tasks=(4,), unseen=UNSEEN, folder=folder, workers=1)
+
+
 def test_what_cannot_be_made_is_refused_in_a_sentence(tmp_path: Path, xskill: Command) -> None:
     with pytest.raises(ConfigError, match="count is 0; it must be at least 1"):
         made(tmp_path, 0)

@@ -24,7 +24,8 @@ class DataConfig:
 
     demos: str = ""
     """Recorded demonstrations: a folder of .mjl files, one such file, their zip, a packed .npz or minari:ID; or
-    scripted ones, simulated when first needed; or puppets:N for N made-up ones without physics."""
+    scripted ones, simulated when first needed; or puppets:N for N made-up ones without physics. Several are
+    joined with a plus sign, as in demos.npz+scripted."""
     count: int = 600
     """How many demonstrations are scripted, for the robot and for the demonstrators each."""
     tasks: tuple[int, ...] = (4,)

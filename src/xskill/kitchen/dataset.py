@@ -62,8 +62,9 @@ def prepare(
     for problem in read.problems:
         say(f"passed over: {problem}")
     parts = split(read.good, config.unseen, config.level, config.held_out)
-    if read.shown:
-        parts = parts.with_(split(read.shown, config.unseen, config.level, config.held_out))
+    also = {demo.title for demo in read.good}
+    if others := [demo for demo in read.shown if demo.title not in also]:
+        parts = parts.with_(split(others, config.unseen, config.level, config.held_out))
     for camera in config.cameras:
         if camera not in CAMERAS:
             raise ConfigError(f"there is no camera '{camera}'{did_you_mean(camera, CAMERAS)}")

@@ -24,7 +24,8 @@ class MakeKitchen:
     """Folder for the banks: OUT/BODY/KEY."""
     demos: str = "scripted"
     """Recorded demonstrations: a folder of .mjl files, one such file, their zip, a packed .npz or minari:ID; or
-    scripted ones, simulated here and kept in OUT/scripted; or puppets:N for N made-up ones without physics."""
+    scripted ones, simulated here and kept in OUT/scripted; or puppets:N for N made-up ones without physics. Several are
+    joined with a plus sign, as in demos.npz+scripted."""
     count: int = 600
     """How many are scripted; the demonstrators repeat as many others, so that no two bodies do the same."""
     tasks: tuple[int, ...] = (4,)

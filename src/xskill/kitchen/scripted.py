@@ -63,16 +63,26 @@ def demonstrations(
 ) -> Demonstrations:
     """Read the demonstrations in `source`; for `scripted`, those in `folder`, after making what is missing there.
 
-    Raises `DataError` when there is not a single good one.
+    Sources joined with a plus sign are read one after the other. Raises `DataError` when one of them has not a single
+    good demonstration.
     """
-    if source != SCRIPTED:
-        return read_demonstrations(source)
-    require(count >= 1, "count", count, "at least 1")
-    check_numbers(tasks)
-    roles = ("robot", "demonstrator")
-    jobs = [(seed, role, index, _order(seed, role, index, unseen, tasks)) for role in roles for index in range(count)]
-    made = _made(jobs, folder, workers, progress)
-    return Demonstrations(tuple(made[:count]), shown=tuple(made[count:]))
+    sources = [source] if Path(source).exists() else source.split("+")
+    if len(set(sources)) < len(sources):
+        raise DataError(f"{source} names the same demonstrations twice")
+    found = [read_demonstrations(one) for one in sources if one != SCRIPTED]
+    if SCRIPTED in sources:
+        require(count >= 1, "count", count, "at least 1")
+        check_numbers(tasks)
+        roles = ("robot", "demonstrator")
+        jobs = [(seed, role, i, _order(seed, role, i, unseen, tasks)) for role in roles for i in range(count)]
+        made = _made(jobs, folder, workers, progress)
+        found.append(Demonstrations(tuple(made[:count]), shown=tuple(made[count:])))
+    shown = tuple(demo for read in found for demo in read.shown or read.good) if SCRIPTED in sources else ()
+    return Demonstrations(
+        tuple(demo for read in found for demo in read.good),
+        tuple(problem for read in found for problem in read.problems),
+        shown,
+    )
 
 
 def prompts_of(
