@@ -39,8 +39,8 @@ def test_a_summary_is_the_mean_over_seeds_and_conditions() -> None:
     assert "redone" not in found["same x1"]
 
 
-def test_nothing_but_successes_is_not_certainty() -> None:
-    for score, ends in ((1.0, (0.893, 1.0)), (0.0, (0.0, 0.107))):
+def test_the_same_score_again_and_again_is_not_certainty() -> None:
+    for score, ends in ((1.0, (0.893, 1.0)), (0.5, (0.446, 0.554)), (0.0, (0.0, 0.107))):
         found = summary([[record("same x1", condition, score) for condition in range(32)]])["same x1"]
         assert found["score"] == score
         assert (found["low"], found["high"]) == pytest.approx(ends, abs=1e-3)  # Wilson's, of 32 alike
@@ -68,7 +68,7 @@ def test_the_papers_numbers_stand_beside_ours() -> None:
     found = summary([[record("same x1", 0, 1.0), record("cross x1.5", 0, 0.5), record("cross x2", 0, 0.5)]])
     lines = markdown("table1", {"XSkill": found, "plan read by the clock": found}).splitlines()
     assert lines[0] == "|  | same x1 | cross x1.5 | cross x2 |"
-    assert lines[2].startswith("| **XSkill** | **100.0** (20.7 to 100.0) | **50.0** (50.0 to 50.0) |")
+    assert lines[2].startswith("| **XSkill** | **100.0** (20.7 to 100.0) | **50.0** (10.3 to 89.7) |")
     assert lines[3] == "| in the paper | 95.8 | 70.2 | - |"
     assert lines[4].startswith("| **plan read by the clock** |")
     assert len(lines) == 5

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xskill.evaluate.rollouts import Record
-from xskill.evaluate.statistics import compared, mean_interval, success_interval
+from xskill.evaluate.statistics import Interval, compared, mean_interval, success_interval
 
 _COLUMNS = ("same x1", "cross x1", "cross x1.3", "cross x1.5")
 PAPER: Mapping[str, Mapping[str, float]] = {
@@ -34,8 +34,9 @@ def summary(method: Seeds) -> dict[str, dict[str, Any]]:
         every = [record for records in seeds for record in records]
         scores = {seed: [record.score for record in records] for seed, records in enumerate(seeds) if records}
         interval = mean_interval(scores)
-        if interval.mean in (0, 1):  # no spread to draw from: so many alike say as much as so many coins
-            interval = success_interval(round(interval.mean * len(every)), len(every))
+        if len({record.score for record in every}) == 1:  # no spread to draw from, but others may still come
+            same, others = interval.mean, success_interval(0, len(every)).high
+            interval = Interval(same, same * (1 - others), same + (1 - same) * others)
         success = success_interval(sum(record.success for record in every), len(every))
         found[setting] = {
             "score": interval.mean, "low": interval.low, "high": interval.high,
