@@ -48,6 +48,17 @@ def test_embodiments_are_drawn_from_streams_of_their_own(tmp_path: Path) -> None
         assert all(sorted(epoch) == [0, 1, 2, 3] for epoch in body.flatten().reshape(-1, 4).tolist())
 
 
+def test_paired_embodiments_show_the_same_in_a_step(tmp_path: Path) -> None:
+    robot, person = footage(tmp_path, "robot", "person")
+    config = replace(TINY, videos=3, paired=True)
+    made = DiscoverPhase(config, [robot, person], 0, CPU)
+    for step in range(8):
+        ids = made.batch(Step(0, "discover", step))["ids"]
+        assert torch.equal(ids[0::2], ids[1::2])
+    with pytest.raises(DataError, match="all show the same demonstrations; these do not"):
+        DiscoverPhase(config, [robot, replace(person, train=np.array([3, 2, 1, 0]))], 0, CPU)
+
+
 def test_frames_are_spread_over_whole_videos(tmp_path: Path) -> None:
     made = phase(tmp_path)
     batch = made.batch(Step(0, "discover", 0))

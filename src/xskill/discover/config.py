@@ -71,6 +71,9 @@ class DiscoverConfig:
     """Frames of a clip when videos are labelled: as far apart as in training, or the video's own neighbours."""
     videos: int = 16
     """Videos of each embodiment in a step."""
+    paired: bool = False
+    """Whether all embodiments show the same demonstrations in a step, as in the paper's own code. Nobody's videos are
+    paired; this shows what it would be worth."""
     num_prototypes: int = 128
     """Prototypes shared by all embodiments."""
     frozen_steps: int = 3

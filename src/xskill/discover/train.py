@@ -104,7 +104,7 @@ class DiscoverPhase:
         return {"ids": ids, "frames": index, "views": views, "positive": near, "negatives": far}
 
     def _drawn(self, footage: Footage, step: Step) -> Ints:
-        """Episodes (videos,) of one embodiment: each once in an epoch, in an order of its own, drawn from the seed."""
+        """Episodes (videos,) of one embodiment: each once in an epoch, in an order drawn from the seed, its own."""
         count = len(footage.train)
         places = step.index * self._config.videos + np.arange(self._config.videos)
         epochs = {int(epoch): self._order(footage, step.seed, int(epoch)) for epoch in np.unique(places // count)}
@@ -112,8 +112,8 @@ class DiscoverPhase:
         return drawn
 
     def _order(self, footage: Footage, seed: int, epoch: int) -> Ints:
-        order = torch.randperm(len(footage.train), generator=generator(seed, self.name, footage.name, epoch))
-        return order.numpy()
+        whose = self._footage[0] if self._config.paired else footage
+        return torch.randperm(len(footage.train), generator=generator(seed, self.name, whose.name, epoch)).numpy()
 
     def loss(self, module: nn.Module, batch: Batch, step: Step) -> tuple[Tensor, Mapping[str, Tensor]]:
         config = self._config
@@ -183,6 +183,9 @@ def check(footage: Sequence[Footage], config: DiscoverConfig, warn: Callable[[st
     sizes = {videos.bank.size for videos in footage}
     if len(sizes) > 1:
         raise DataError(f"videos have different sizes: {', '.join(f'{h}x{w}' for h, w in sorted(sizes))}")
+    shown = [[videos.bank.episodes.names[episode] for episode in videos.train] for videos in footage]
+    if config.paired and any(names != shown[0] for names in shown):
+        raise DataError("discover.paired is for embodiments that all show the same demonstrations; these do not")
     if len(footage) == 1:
         warn(f"all videos are of '{names[0]}': skills are discovered, but shared with nobody")
     clips = config.videos * config.frames_per_video
