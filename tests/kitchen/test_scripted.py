@@ -1,6 +1,7 @@
 """Scripted demonstrations: functions of their number, as long as human ones, unpaired, kept and resumed."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,8 @@ from xskill.kitchen import scripted
 from xskill.kitchen.dataset import prepare
 from xskill.kitchen.demos import Demonstration, Demonstrations
 from xskill.kitchen.film import films_of
-from xskill.kitchen.scripted import LENGTHS, NEW_PAIRS, demonstrate, demonstrations, prompts_of
-from xskill.kitchen.tasks import TASKS
+from xskill.kitchen.scripted import LENGTHS, NEW_PAIRS, demonstrate, demonstrations, prompts_of, setbacks
+from xskill.kitchen.tasks import TASKS, complete, completions
 
 UNSEEN = DataConfig().unseen
 
@@ -102,14 +103,14 @@ def test_another_seed_makes_others() -> None:
 
 def test_what_was_made_before_an_interruption_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = made(folder)
-    files = sorted(path for path in folder.rglob("*.npz") if "prompt" not in path.name)
+    files = sorted(path for path in folder.rglob("*.npz") if not {"prompt", "setback"} & set(path.stem.split("-")))
     assert len(files) == 4
     gone, torn = files[0], files[1]
     gone.unlink()
     torn.write_bytes(torn.read_bytes()[:1000])
-    done: list[int] = []
+    done: list[Path] = []
     work = scripted._make
-    monkeypatch.setattr(scripted, "_make", lambda *job: done.append(job[3]) or work(*job))
+    monkeypatch.setattr(scripted, "_make", lambda path, *job: done.append(path) or work(path, *job))
     after = made(folder)
     assert len(done) == 2
     assert all(map(same, (*before.good, *before.shown), (*after.good, *after.shown)))
@@ -137,6 +138,45 @@ def test_they_may_be_added_to_recorded_ones(folder: Path) -> None:
         demonstrations("scripted+scripted", count=1, seed=0, tasks=(4,), unseen=UNSEEN, folder=folder, workers=1)
     with pytest.raises(DataError, match=r"there are no demonstrations at nowhere\.npz"):
         demonstrations("nowhere.npz+scripted", count=1, seed=0, tasks=(4,), unseen=UNSEEN, folder=folder, workers=1)
+
+
+def test_after_a_setback_it_does_it_again_and_goes_on(folder: Path) -> None:
+    read = made(folder)
+    again = setbacks(read.good, 4, 0, folder, 1, lambda *_: None)
+    assert all(map(same, again, setbacks(read.good, 4, 0, folder, 1, lambda *_: None)))
+    for demo in again:
+        (source,) = (one for one in read.good if np.allclose(one.qpos[0], demo.qpos[0]))
+        done, names = complete(demo.qpos), list(TASKS)
+        fell = np.argwhere(done[:-1] & ~done[1:])
+        undone, task = int(fell[0, 0]), names[fell[0, 1]]
+        assert np.allclose(demo.qpos[:undone], source.qpos[:undone])  # up to then it is the other one
+        assert done[-1, [names.index(wanted) for wanted in source.order]].all()
+        assert demo.order == source.order
+        assert demo.folder == f"{source.folder}_again"
+        assert task == [end.task for end in completions(source.qpos) if end.step <= undone][-1]
+        env = scripted._kitchen()
+        env.reset(options={"qpos": demo.qpos[undone + 1]})
+        env.data.qvel[:] = demo.qvel[undone + 1]
+        for action in demo.ctrl[undone + 1 :]:
+            env.move(action)
+        assert complete(env.data.qpos)[names.index(task)]
+
+
+def test_setbacks_train_and_nothing_else(folder: Path) -> None:
+    config = DataConfig(demos="scripted", count=3, size=8, held_out=1, setbacks=2)
+    data = prepare(config, folder, workers=1, say=lambda text: None, progress=lambda *_: None)
+    plain = prepare(replace(config, setbacks=0), folder, workers=1, say=lambda text: None, progress=lambda *_: None)
+    robot, sphere = (set(bank.episodes.names) for bank in data.banks)
+    before, sphere_before = (set(bank.episodes.names) for bank in plain.banks)
+    assert sphere == sphere_before
+    assert len(robot - before) == 2
+    assert set(data.split.train) - set(plain.split.train) == robot - before
+    assert data.split.held_out == plain.split.held_out
+    assert data.split.prompts == plain.split.prompts
+    with pytest.raises(ConfigError, match="setbacks is -1; it must be at least 0"):
+        DataConfig(setbacks=-1)
+    with pytest.raises(DataError, match="nothing to undo"):
+        setbacks([], 1, 0, folder, 1, lambda *_: None)
 
 
 def test_what_cannot_be_made_is_refused_in_a_sentence(tmp_path: Path, xskill: Command) -> None:

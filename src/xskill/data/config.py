@@ -30,6 +30,9 @@ class DataConfig:
     """How many demonstrations are scripted, for the robot and for the demonstrators each."""
     tasks: tuple[int, ...] = (4,)
     """How many sub-tasks a scripted demonstration has; with several numbers, each in turn."""
+    setbacks: int = 0
+    """How many more the robot has in which something done is undone: others, recorded or scripted, up to there, then
+    the scripted robot goes on, which does it again."""
     seed: int = 0
     """Seed of scripted demonstrations."""
     robot: str = "franka"
@@ -58,6 +61,7 @@ class DataConfig:
         require(self.size >= 8, "size", self.size, "at least 8")
         require(math.isfinite(self.speed) and self.speed > 0, "speed", self.speed, "a number above 0")
         require(self.count >= 1, "count", self.count, "at least 1")
+        require(self.setbacks >= 0, "setbacks", self.setbacks, "at least 0")
         check_numbers(self.tasks)
         require(self.held_out >= 1, "held_out", self.held_out, "at least 1")
 

@@ -1,6 +1,7 @@
 """The kitchen as a dataset: every body's videos of recorded demonstrations, and which of them train."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from xskill.kitchen.demos import Demonstration
 from xskill.kitchen.film import Stage, films_of, shoot
 from xskill.kitchen.render import CAMERAS, RenderOptions
 from xskill.kitchen.scene import BODIES
-from xskill.kitchen.scripted import demonstrations
+from xskill.kitchen.scripted import demonstrations, setbacks
 from xskill.kitchen.tasks import check_tasks
 
 
@@ -65,6 +66,11 @@ def prepare(
     also = {demo.title for demo in read.good}
     if others := [demo for demo in read.shown if demo.title not in also]:
         parts = parts.with_(split(others, config.unseen, config.level, config.held_out))
+    if config.setbacks:
+        begun = [demo for demo in read.good if demo.title in set(parts.train)]
+        again = setbacks(begun, config.setbacks, config.seed, folder, workers, progress)
+        read = replace(read, good=(*read.good, *again), shown=read.shown or read.good)
+        parts = parts.with_(Split(tuple(demo.title for demo in again), ()))
     for camera in config.cameras:
         if camera not in CAMERAS:
             raise ConfigError(f"there is no camera '{camera}'{did_you_mean(camera, CAMERAS)}")

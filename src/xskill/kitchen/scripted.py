@@ -6,7 +6,7 @@ robot's, so nothing pairs the bodies but what they have in common.
 
 import hashlib
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from xskill.kitchen.demos import Demonstration, Demonstrations, read_demonstrati
 from xskill.kitchen.env import HOME, OBJECT_SPREAD, KitchenEnv
 from xskill.kitchen.expert import Expert
 from xskill.kitchen.film import saved_model
-from xskill.kitchen.tasks import TASKS, check_tasks
+from xskill.kitchen.tasks import TASKS, check_tasks, completions
 
 Floats = npt.NDArray[np.float64]
 Told = Callable[[str, int, int], None]
@@ -41,6 +41,10 @@ FOUR = 4
 SPREAD = 0.05
 """Standard deviation, in radians, of the arm's joints at the start."""
 ATTEMPTS = 20
+CUTS = 4
+"""Places in demonstrations that are tried for one setback."""
+LATER = (5, 40)
+"""Steps from when something is done to when it is undone."""
 NEW_PAIRS = tuple((task, (*TASKS, *TASKS)[place + step]) for step in (1, 3) for place, task in enumerate(TASKS))
 """Orders of two sub-tasks that are kept for tests: no scripted demonstration of two has them.
 
@@ -92,22 +96,49 @@ def prompts_of(
     return _made([(0, "prompt", index, tuple(order)) for index, order in enumerate(orders)], folder, workers, progress)
 
 
+def setbacks(
+    demos: Sequence[Demonstration], count: int, seed: int, folder: Path, workers: int, progress: Told
+) -> list[Demonstration]:
+    """Demonstrations in which what was done last is undone: some of `demos` up to there, then the expert goes on.
+
+    It does it again, and then what is left. They are kept in `folder` and made where they are missing.
+    """
+    of = hashlib.sha256(b"".join(demo.qpos.tobytes() + demo.ctrl.tobytes() for demo in demos)).hexdigest()[:8]
+    able = [demo for demo in demos if demo.order]
+    if not able:
+        raise DataError("none of the demonstrations completes a sub-task, so there is nothing to undo")
+    jobs = {
+        f"{seed}-setback-{index:05d}-{of}": ([_cut(able, seed, index, attempt) for attempt in range(CUTS)], seed, index)
+        for index in range(count)
+    }
+    return _kept(_set_back, jobs, folder, workers, progress)
+
+
 def _made(jobs: Sequence[_Job], folder: Path, workers: int, progress: Told) -> list[Demonstration]:
     """What the jobs come to, in their order, after making what is missing in `folder`."""
+    names = [f"{seed}-{role}-{index:05d}-{'_'.join(order)}" for seed, role, index, order in jobs]
+    return _kept(_do, dict(zip(names, jobs, strict=True)), folder, workers, progress)
+
+
+def _kept(
+    work: Callable[..., Demonstration], jobs: Mapping[str, tuple[Any, ...]], folder: Path, workers: int, progress: Told
+) -> list[Demonstration]:
+    """What `work` makes of each job, in their order: read from where it was kept, by name, or made and kept now."""
     require(workers >= 1, "workers", workers, "at least 1")
     cached = folder / SCRIPTED / _key()
     make_folder(cached)
     sweep(cached)
-    found = {job: _cached(_path(cached, *job)) for job in jobs}
-    todo = {_path(cached, *job): job for job in jobs if found[job] is None}
+    paths = {name: cached / f"{name}.npz" for name in jobs}
+    found = {name: _cached(path) for name, path in paths.items()}
+    todo = {path: (path, work, jobs[name]) for name, path in paths.items() if found[name] is None}
     progress(SCRIPTED, len(found) - len(todo), len(found))
-    for path in spread(_make, [(cached, *job) for job in todo.values()], min(workers, max(1, len(todo)))):
-        found[todo[path]] = _cached(path)
+    for path in spread(_make, list(todo.values()), min(workers, max(1, len(todo)))):
+        found[path.stem] = _cached(path)
         progress(SCRIPTED, 1, len(found))
-    for job, demo in found.items():
+    for name, demo in found.items():
         if demo is None:
-            raise DataError(f"{_path(cached, *job)} was made and cannot be read")
-    return [demo for job in jobs if (demo := found[job])]
+            raise DataError(f"{paths[name]} was made and cannot be read")
+    return [demo for name in jobs if (demo := found[name])]
 
 
 def demonstrate(order: Sequence[str], *key: int | str) -> Demonstration:
@@ -120,16 +151,8 @@ def demonstrate(order: Sequence[str], *key: int | str) -> Demonstration:
         random = numpy_generator("scripted", *key, attempt)
         performer = Expert(kitchen.scene.model, order, int(random.integers(2**62)))
         kitchen.reset(options={"qpos": _start(random), "limit": LENGTHS[-1] * max(FOUR, len(order)) // FOUR})
-        rest, states, speeds, actions = int(random.integers(2, 8)), [], [], []
-        while rest and not kitchen.progress.truncated:
-            states.append(kitchen.data.qpos.copy())
-            speeds.append(kitchen.data.qvel.copy())
-            actions.append(performer.act(kitchen.data))
-            kitchen.move(actions[-1])
-            rest -= performer.stage == "rest"
-        name = "-".join(map(str, key)) or "0"
-        demo = Demonstration(name, "_".join(order), np.array(states), np.array(actions), np.array(speeds))
-        if not rest and demo.order == order and (len(order) != FOUR or len(demo) in LENGTHS):
+        demo = _performed(performer, random, "-".join(map(str, key)) or "0", "_".join(order))
+        if demo and demo.order == order and (len(order) != FOUR or len(demo) in LENGTHS):
             return demo
     raise DataError(f"the scripted robot did not manage {', '.join(order)} in {ATTEMPTS} attempts")
 
@@ -152,21 +175,65 @@ def _start(random: np.random.Generator) -> Floats:
     return qpos
 
 
-def _make(folder: Path, seed: int, role: str, index: int, order: Sequence[str]) -> Path:
-    """Simulate one demonstration and keep it, packed as recorded ones are; where it is kept."""
-    demo = demonstrate(order, seed, role, index)
-    assert demo.qvel is not None
+def _do(seed: int, role: str, index: int, order: Sequence[str]) -> Demonstration:
+    return demonstrate(order, seed, role, index)
+
+
+def _cut(demos: Sequence[Demonstration], seed: int, index: int, attempt: int) -> tuple[Demonstration, tuple[str, ...]]:
+    """One of `demos` up to a while after something was done, and what is left to do: that, and all after it."""
+    random = numpy_generator("setback", seed, index, attempt)
+    demo = demos[int(random.integers(len(demos)))]
+    done = completions(demo.qpos)
+    which = int(random.integers(len(done)))
+    next_one = done[which + 1].step if which + 1 < len(done) else len(demo)
+    end = min(done[which].step + int(random.integers(*LATER)), max(next_one, done[which].step + 1), len(demo))
+    parts = (demo.qpos[:end], demo.ctrl[:end], demo.qvel[:end] if demo.qvel is not None else None)
+    return Demonstration(demo.name, demo.folder, *parts), demo.order[which:]
+
+
+def _set_back(cuts: Sequence[tuple[Demonstration, Sequence[str]]], seed: int, index: int) -> Demonstration:
+    """The first of some demonstrations that the expert can go on with, after what was done last is undone."""
+    kitchen = _kitchen()
+    for attempt, (begun, left) in enumerate(cuts):
+        random = numpy_generator("set back", seed, index, attempt)
+        kitchen.reset(options={"qpos": begun.qpos[-1], "limit": LENGTHS[-1]})
+        if begun.qvel is not None:
+            kitchen.data.qvel[:] = begun.qvel[-1]
+        kitchen.undo(left[0])
+        performer = Expert(kitchen.scene.model, left, int(random.integers(2**62)))
+        demo = _performed(performer, random, f"{seed}-setback-{index}", f"{begun.folder}_again")
+        if demo and [done.task for done in completions(demo.qpos, left) if done.step > 0] == list(left):
+            pairs = ((begun.qpos, demo.qpos), (begun.ctrl, demo.ctrl), (begun.qvel, demo.qvel))
+            joined = [
+                np.concatenate([one[:-1], other]) for one, other in pairs if one is not None and other is not None
+            ]
+            return Demonstration(demo.name, demo.folder, *joined)
+    raise DataError(f"the scripted robot did not do again what was undone in any of {len(cuts)} demonstrations")
+
+
+def _performed(performer: Expert, random: np.random.Generator, name: str, folder: str) -> Demonstration | None:
+    """What a performer does in the kitchen as it stands, until it has rested a while; None when it takes too long."""
+    kitchen, rest = _kitchen(), int(random.integers(2, 8))
+    states, speeds, actions = [], [], []
+    while rest and not kitchen.progress.truncated:
+        states.append(kitchen.data.qpos.copy())
+        speeds.append(kitchen.data.qvel.copy())
+        actions.append(performer.act(kitchen.data))
+        kitchen.move(actions[-1])
+        rest -= performer.stage == "rest"
+    return None if rest else Demonstration(name, folder, np.array(states), np.array(actions), np.array(speeds))
+
+
+def _make(path: Path, work: Callable[..., Demonstration], job: Sequence[Any]) -> Path:
+    """Have a demonstration simulated and keep it, packed as recorded ones are; where it is kept."""
+    demo = work(*job)
     numbers = {"qpos": demo.qpos, "qvel": demo.qvel, "ctrl": demo.ctrl}
-    arrays: dict[str, Any] = {name: array.astype(np.float32) for name, array in numbers.items()}
+    arrays: dict[str, Any] = {name: array.astype(np.float32) for name, array in numbers.items() if array is not None}
     arrays |= {"episode_ends": [len(demo)], "names": [demo.name], "folders": [demo.folder]}
-    buffer, path = io.BytesIO(), _path(folder, seed, role, index, order)
+    buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     write_file(path, buffer.getvalue())
     return path
-
-
-def _path(folder: Path, seed: int, role: str, index: int, order: Sequence[str]) -> Path:
-    return folder / f"{seed}-{role}-{index:05d}-{'_'.join(order)}.npz"
 
 
 def _cached(path: Path) -> Demonstration | None:

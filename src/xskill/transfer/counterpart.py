@@ -23,6 +23,9 @@ MOMENTS = 64
 """Moments of a video that are compared."""
 COUNTERPARTS = 3
 """Videos of each demonstrator that are taken for counterparts of one episode."""
+ALIKE = 0.65
+"""Share of the usual cosine of two skills from which on a counterpart shows the same moment; below it shows something
+else, as where the robot does a thing again. Of moments of plain demonstrations 1.7 % are below."""
 AT_ONCE = 2**25
 """Comparisons of two moments that are on the device at once."""
 
@@ -51,6 +54,13 @@ class Counterparts:
     """Their last frame, counted from there."""
     places: Tensor
     """Which moment of them is shown at even moments of the episode, as a share from 0 to 1: (E, C, MOMENTS)."""
+    alike: Tensor
+    """Whether they show the same there."""
+
+    def show(self, episodes: Tensor, which: Tensor, share: Tensor) -> Tensor:
+        """Whether video `which` shows the moment of an episode at `share` of it: (B,) each."""
+        spot = torch.floor(share.double() * (MOMENTS - 1) + 0.5).long()
+        return self.alike[episodes, which, spot]
 
     def at(self, episodes: Tensor, which: Tensor, share: Tensor) -> Tensor:
         """The row of skills that shows, in video `which`, the moment of an episode at `share` of it: (B,) each."""
@@ -66,17 +76,25 @@ def counterparts(robot: Shown, demonstrators: Sequence[Shown]) -> Counterparts:
     here, first = robot.moments(), len(robot.skills)
     starts, lasts = [torch.from_numpy(robot.starts)[:, None]], [torch.from_numpy(robot.lengths)[:, None] - 1]
     places = [torch.linspace(0, 1, MOMENTS, dtype=torch.float64).expand(len(here), 1, -1)]
+    alike = [torch.ones(len(here), 1, MOMENTS, dtype=torch.bool)]
     for body in demonstrators:
         there = body.moments().to(here.device)
         chosen = apart(here, there).topk(min(COUNTERPARTS, len(there)), largest=False).indices
         pairs = torch.arange(len(here), device=here.device).repeat_interleave(chosen.shape[1]), chosen.flatten()
-        path = torch.cat([_path(here[e] @ there[v].mT) for e, v in zip(*(p.split(512) for p in pairs), strict=True)])
-        places.append(path.unflatten(0, chosen.shape).double().cpu())
+        paths, cosines = [], []
+        for e, v in zip(*(part.split(512) for part in pairs), strict=True):
+            likeness = here[e] @ there[v].mT
+            paths.append(_path(likeness))
+            spot = torch.floor(paths[-1] * (MOMENTS - 1) + 0.5).long()
+            cosines.append(likeness.gather(2, spot[:, :, None])[:, :, 0])
+        path, cosine = (torch.cat(parts).unflatten(0, chosen.shape).cpu() for parts in (paths, cosines))
+        places.append(path.double())
+        alike.append(cosine >= ALIKE * cosine.median())
         chosen = chosen.cpu()
         starts.append(first + torch.from_numpy(body.starts)[chosen])
         lasts.append(torch.from_numpy(body.lengths)[chosen] - 1)
         first += len(body.skills)
-    return Counterparts(torch.cat(starts, 1), torch.cat(lasts, 1), torch.cat(places, 1))
+    return Counterparts(*(torch.cat(parts, 1) for parts in (starts, lasts, places, alike)))
 
 
 def apart(here: Tensor, there: Tensor) -> Tensor:
