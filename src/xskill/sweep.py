@@ -79,7 +79,7 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
         tuple(_prototypes(count, level) for level in (1, 2) for count in (128, 256, 512)),
     ),
     "fields": (
-        "each thing in transfer that `kitchen` does beyond the paper, left out by itself",
+        "each thing in transfer that `kitchen` does beyond the paper, left out by itself; and what it could do besides",
         (
             _OURS,
             Row("the paper's aligner", "transformer", ("--transfer.aligner.kind", "transformer")),
@@ -92,6 +92,8 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
             _without("hidden tokens", "plan-drop", "0"),
             _without("warped plans", "plan-warp", "0"),
             _without("masked padding", "no-mask-padding"),
+            Row("with spliced plans", "spliced-plans", ("--transfer.plan-splice", "0.25")),
+            Row("with undone scenes", "undone-scenes", ("--transfer.undo", "0.25")),
         ),
     ),
     "pairs": ("what a prompt of two sub-tasks is worth, for models that a laptop trains", (_OURS, _CLOCK, _BLIND)),

@@ -13,7 +13,7 @@ from tests.transfer.test_train import CONFIG, CPU, LENGTHS, robot_bank
 from xskill.engine.loop import Step
 from xskill.errors import ConfigError, DataError
 from xskill.transfer.config import PolicyConfig
-from xskill.transfer.counterpart import MOMENTS, Shown, _path, apart, counterparts
+from xskill.transfer.counterpart import AHEAD, BACK, MOMENTS, Shown, _followed, _on_its_way, apart, counterparts
 from xskill.transfer.train import TransferPhase
 
 WIDTH = 16
@@ -63,54 +63,68 @@ def test_an_episode_is_its_own_first_counterpart() -> None:
         assert torch.equal(rows, at + int(robot.starts[episode]))
 
 
-def test_what_the_robot_does_again_is_not_what_its_counterpart_shows() -> None:
-    path = walk(0)
-    unlike = -path[80:100]  # nobody shows this
-    robot = shown([torch.cat([path[:100], unlike, path[100:]])])
-    found = counterparts(robot, [shown([path + 0.1 * torch.randn_like(path), walk(1)])])
-    share = torch.linspace(0, 1, 220)
-    same = found.show(torch.zeros(220, dtype=torch.long), torch.ones(220, dtype=torch.long), share)
-    assert not same[103:117].any()
-    assert same[:96].all()
-    assert same[124:].all()
-    assert found.show(torch.zeros(220, dtype=torch.long), torch.zeros(220, dtype=torch.long), share).all()
+def test_where_the_robot_does_something_again_its_counterpart_is_back_there() -> None:
+    corners = torch.randn(1, WIDTH, 26, generator=torch.Generator().manual_seed(0))
+    path = F.interpolate(corners, 200, mode="linear", align_corners=True)[0].T  # no two moments far apart are alike
+    path[:, -1], nobody = 0, F.one_hot(torch.full((20,), WIDTH - 1), WIDTH)  # on the way back; nobody shows that
+    robot = shown([torch.cat([path[:120], nobody, path[60:]])])
+    found = counterparts(robot, [shown([path] * 3)])
+    at = torch.arange(280)
+    rows = found.at(torch.zeros_like(at), torch.ones_like(at), at / 279) - int(found.starts[0, 1])
+    true = torch.cat([torch.arange(120), torch.full((20,), 60), torch.arange(60, 200)])
+    steady = (at < 115) | (at >= 124)  # two moments of 64 are four frames apart
+    assert (rows - true)[steady].abs().max() <= 8
+    assert (rows[100:115] > 90).all()
 
 
-def plainly(costs: np.ndarray) -> tuple[float, list[tuple[int, int]]]:
+def test_nothing_alike_keeps_its_own_time() -> None:
+    path, alike = torch.arange(6)[None], torch.tensor([[True, False, False, True, False, False]])
+    assert _on_its_way(path, alike).tolist() == [[0, 3, 3, 3, 4, 5]]
+
+
+def best_path(costs: np.ndarray) -> float:
+    """What the best path costs, moment by moment, all ways tried."""
+    n = len(costs)
+    total = np.where(np.arange(n) <= AHEAD, costs[0], np.inf)
+    for row in costs[1:]:
+        total = row + [
+            min(total[j] + (0 if j <= i <= j + AHEAD else BACK if j > i else np.inf) for j in range(n))
+            for i in range(n)
+        ]
+    return float(total.min())
+
+
+def plainly(costs: np.ndarray) -> float:
     """Dynamic time warping cell by cell."""
     n = len(costs)
-    best, came = np.full((n, n), np.inf), {}
+    best = np.full((n + 1, n + 1), np.inf)
+    best[0, 0] = 0.0
     for i in range(n):
         for j in range(n):
-            ways = {(i - 1, j - 1): 2.0, (i - 1, j): 1.0, (i, j - 1): 1.0} if i or j else {(-1, -1): 2.0}
-            for (a, b), weight in ways.items():
-                before = 0.0 if (a, b) == (-1, -1) else best[a, b] if a >= 0 and b >= 0 else np.inf
-                if before + weight * costs[i, j] < best[i, j]:
-                    best[i, j], came[i, j] = before + weight * costs[i, j], (a, b)
-    path = [(n - 1, n - 1)]
-    while path[-1] != (0, 0):
-        path.append(came[path[-1]])
-    return best[-1, -1] / (2 * n), path
+            best[i + 1, j + 1] = min(
+                best[i, j] + 2 * costs[i, j], best[i, j + 1] + costs[i, j], best[i + 1, j] + costs[i, j]
+            )
+    return float(best[-1, -1]) / (2 * n)
 
 
-def test_warping_equals_the_plain_one() -> None:
+def test_warping_and_following_equal_the_plain_ones() -> None:
     here, there = (F.normalize(torch.stack([walk(s, MOMENTS) for s in seeds]), dim=-1) for seeds in ((1, 2, 3), (4, 5)))
     costs = apart(here, there)
     assert costs.shape == (3, 2)
     for i in range(3):
         for j in range(2):
             likeness = here[i] @ there[j].T
-            cost, path = plainly(1 - likeness.numpy())
-            assert costs[i, j].item() == pytest.approx(cost, rel=1e-4)
-            rows = [[b for a, b in path if a == row] for row in range(MOMENTS)]
-            places = torch.tensor([np.mean(columns) / (MOMENTS - 1) for columns in rows])
-            assert torch.allclose(_path(likeness[None])[0], places.float(), atol=1e-5)
+            assert costs[i, j].item() == pytest.approx(plainly(1 - likeness.numpy()), rel=1e-4)
+            followed = _followed(likeness[None])[0]
+            steps, given = followed.diff(), 1 - likeness[torch.arange(MOMENTS), followed]
+            assert steps.max() <= AHEAD
+            assert given.sum() + BACK * (steps < 0).sum() == pytest.approx(best_path(1 - likeness.numpy()), rel=1e-4)
 
 
 def test_a_share_of_moments_is_told_as_demonstrators_show_them(tmp_path: Path) -> None:
     made = robot_bank(tmp_path)
     robot = [walk(seed, int(length)) for seed, length in enumerate(LENGTHS)]
-    watched = [path.repeat_interleave(2, 0) * 1000 for path in robot] * 3  # what is unlike is not told
+    watched = [path.repeat_interleave(2, 0) * 1000 for path in robot] * 3
     quiet = replace(CONFIG, shift=0, skill_noise=0.0, plan_noise=0.0, plan_drop=0.0, plan_warp=0.0, batch_size=256)
 
     def seen(cross: float) -> dict[str, Tensor]:

@@ -24,8 +24,11 @@ MOMENTS = 64
 COUNTERPARTS = 3
 """Videos of each demonstrator that are taken for counterparts of one episode."""
 ALIKE = 0.65
-"""Share of the usual cosine of two skills from which on a counterpart shows the same moment; below it shows something
-else, as where the robot does a thing again. Of moments of plain demonstrations 1.7 % are below."""
+"""Share of the usual cosine of two skills from which on a counterpart shows the same moment. Below it shows something
+else: the robot is on its way back to something undone. Of moments of plain demonstrations 1.7 % are below."""
+AHEAD, BACK = 4, 2.0
+"""Moments by which a counterpart may be ahead of an episode from one to the next; and how much less alike, summed over
+moments, all would have to be without going back to one before."""
 AT_ONCE = 2**25
 """Comparisons of two moments that are on the device at once."""
 
@@ -54,20 +57,14 @@ class Counterparts:
     """Their last frame, counted from there."""
     places: Tensor
     """Which moment of them is shown at even moments of the episode, as a share from 0 to 1: (E, C, MOMENTS)."""
-    alike: Tensor
-    """Whether they show the same there."""
-
-    def show(self, episodes: Tensor, which: Tensor, share: Tensor) -> Tensor:
-        """Whether video `which` shows the moment of an episode at `share` of it: (B,) each."""
-        spot = torch.floor(share.double() * (MOMENTS - 1) + 0.5).long()
-        return self.alike[episodes, which, spot]
 
     def at(self, episodes: Tensor, which: Tensor, share: Tensor) -> Tensor:
         """The row of skills that shows, in video `which`, the moment of an episode at `share` of it: (B,) each."""
         places, spot = self.places[episodes, which], share.double() * (MOMENTS - 1)
         before = spot.long().clamp(0, MOMENTS - 2)[:, None]
         low, high = places.gather(1, before)[:, 0], places.gather(1, before + 1)[:, 0]
-        place = low + (spot - before[:, 0]) * (high - low)
+        part = spot - before[:, 0]
+        place = torch.where(high < low, torch.where(part < 0.5, low, high), low + part * (high - low))
         return self.starts[episodes, which] + torch.floor(place * self.lasts[episodes, which] + 0.5).long()
 
 
@@ -76,25 +73,28 @@ def counterparts(robot: Shown, demonstrators: Sequence[Shown]) -> Counterparts:
     here, first = robot.moments(), len(robot.skills)
     starts, lasts = [torch.from_numpy(robot.starts)[:, None]], [torch.from_numpy(robot.lengths)[:, None] - 1]
     places = [torch.linspace(0, 1, MOMENTS, dtype=torch.float64).expand(len(here), 1, -1)]
-    alike = [torch.ones(len(here), 1, MOMENTS, dtype=torch.bool)]
     for body in demonstrators:
         there = body.moments().to(here.device)
         chosen = apart(here, there).topk(min(COUNTERPARTS, len(there)), largest=False).indices
         pairs = torch.arange(len(here), device=here.device).repeat_interleave(chosen.shape[1]), chosen.flatten()
-        paths, cosines = [], []
-        for e, v in zip(*(part.split(512) for part in pairs), strict=True):
-            likeness = here[e] @ there[v].mT
-            paths.append(_path(likeness))
-            spot = torch.floor(paths[-1] * (MOMENTS - 1) + 0.5).long()
-            cosines.append(likeness.gather(2, spot[:, :, None])[:, :, 0])
-        path, cosine = (torch.cat(parts).unflatten(0, chosen.shape).cpu() for parts in (paths, cosines))
-        places.append(path.double())
-        alike.append(cosine >= ALIKE * cosine.median())
+        path, cosine = _paths(here, there, *pairs)
+        path = _on_its_way(path, cosine >= ALIKE * cosine.median())
+        places.append(path.unflatten(0, chosen.shape).double().cpu() / (MOMENTS - 1))
         chosen = chosen.cpu()
         starts.append(first + torch.from_numpy(body.starts)[chosen])
         lasts.append(torch.from_numpy(body.lengths)[chosen] - 1)
         first += len(body.skills)
-    return Counterparts(*(torch.cat(parts, 1) for parts in (starts, lasts, places, alike)))
+    return Counterparts(*(torch.cat(parts, 1) for parts in (starts, lasts, places)))
+
+
+def _paths(here: Tensor, there: Tensor, episodes: Tensor, videos: Tensor) -> tuple[Tensor, Tensor]:
+    """Where in its video each episode is, (P, MOMENTS), and how much alike they are there."""
+    paths, cosines = [], []
+    for some, others in zip(episodes.split(512), videos.split(512), strict=True):
+        likeness = here[some] @ there[others].mT
+        paths.append(_followed(likeness))
+        cosines.append(likeness.gather(2, paths[-1][:, :, None])[:, :, 0])
+    return torch.cat(paths), torch.cat(cosines)
 
 
 def apart(here: Tensor, there: Tensor) -> Tensor:
@@ -127,21 +127,27 @@ def _warped(costs: Tensor) -> Iterator[Tensor]:
         yield last
 
 
-def _path(likeness: Tensor) -> Tensor:
-    """Where in the second video each moment of the first is, as a share, from their likeness (P, N, N): (P, N)."""
-    costs, moments = 1 - likeness, likeness.shape[1]
-    reached = F.pad(torch.stack(list(_warped(costs)), 1), (1, 0, 2, 0), value=torch.inf)  # diagonal + 2, row + 1
-    pair = torch.arange(len(costs), device=costs.device)
-    row = column = torch.full_like(pair, moments - 1)
-    total, count = torch.zeros_like(costs[:, 0]), torch.zeros_like(costs[:, 0])
-    on_its_way = torch.ones_like(costs[:, 0, 0])
-    for _ in range(2 * moments - 1):
-        total[pair, row] += on_its_way * column
-        count[pair, row] += on_its_way
-        diagonal = row + column
-        both = reached[pair, diagonal, row] + costs[pair, row, column]
-        up, left = reached[pair, diagonal + 1, row], reached[pair, diagonal + 1, row + 1]
-        way = torch.stack([both, up, left]).argmin(0)
-        on_its_way = (diagonal > 0).to(costs.dtype)
-        row, column = (place - ((diagonal > 0) & (way != stays)).long() for place, stays in ((row, 2), (column, 1)))
-    return total / count / (moments - 1)
+def _followed(likeness: Tensor) -> Tensor:
+    """The moment of the second video that each moment of the first shows, (P, N), from their likeness (P, N, N).
+
+    It stays or moves on; where the first does something again, it is back where the second does that.
+    """
+    moments = torch.arange(likeness.shape[1], device=likeness.device)
+    total, came = (1 - likeness[:, 0]).masked_fill(moments > AHEAD, torch.inf), []
+    for row in likeness.unbind(1)[1:]:
+        best, step = torch.stack([F.pad(total, (n, -n), value=torch.inf) for n in range(AHEAD + 1)]).min(0)
+        later, where = (part.flip(1) for part in total.flip(1).cummin(1))
+        back = later + BACK < best
+        came.append(torch.where(back, moments[-1] - where, moments - step))
+        total = 1 - row + torch.where(back, later + BACK, best)
+    path = [total.argmin(1)]
+    for before in reversed(came):
+        path.append(before.gather(1, path[-1][:, None])[:, 0])
+    return torch.stack(path[::-1], 1)
+
+
+def _on_its_way(path: Tensor, alike: Tensor) -> Tensor:
+    """A path (P, N) in which moments that nobody shows, not being alike, belong to the next that somebody does."""
+    moments = torch.arange(path.shape[1], device=path.device)
+    ahead = torch.where(alike, moments, path.shape[1]).flip(1).cummin(1).values.flip(1)
+    return torch.where(ahead < path.shape[1], path.gather(1, ahead.clamp(max=path.shape[1] - 1)), path)

@@ -132,10 +132,8 @@ class TransferPhase:
         others = self._counterparts.starts.shape[1] - 1
         crossing = torch.rand(len(chosen), generator=step.generator("cross")) < self._config.cross
         which = 1 + torch.randint(max(1, others), (len(chosen),), generator=step.generator("counterpart"))
-        episodes, at = self._train[chosen.numpy()], (share * lengths[chosen]).long()
-        spot = at / (lengths[chosen] - 1).clamp(min=1)
-        crossing &= self._counterparts.show(torch.from_numpy(episodes), which * crossing, spot)
-        return self._moments(episodes, at, which * crossing, step, self._config.undo)
+        moments = self._train[chosen.numpy()], (share * lengths[chosen]).long(), which * crossing
+        return self._moments(*moments, step, self._config.undo)
 
     def _moments(self, episodes: Ints, at: Tensor, which: Tensor, step: Step, undo: float) -> Batch:
         """Frame `at` of each episode, and what is drawn for it, told as its counterpart `which` shows it, 0 for itself.
