@@ -43,8 +43,8 @@ SPREAD = 0.05
 ATTEMPTS = 20
 CUTS = 4
 """Places in demonstrations that are tried for one setback."""
-LATER = (5, 40)
-"""Steps from when something is done to when it is undone."""
+LATER, UNAWARE = (5, 40), (0, 25)
+"""Steps from when something is done to when it is undone, and from then to when the robot has noticed."""
 NEW_PAIRS = tuple((task, (*TASKS, *TASKS)[place + step]) for step in (1, 3) for place, task in enumerate(TASKS))
 """Orders of two sub-tasks that are kept for tests: no scripted demonstration of two has them.
 
@@ -52,6 +52,7 @@ A third of all: each sub-task comes first in two of them and second in two.
 """
 _Job = tuple[int, str, int, tuple[str, ...]]
 """Seed, role, number and order of a demonstration."""
+_Cut = tuple[Demonstration, Floats, tuple[str, ...]]
 
 
 def demonstrations(
@@ -179,8 +180,8 @@ def _do(seed: int, role: str, index: int, order: Sequence[str]) -> Demonstration
     return demonstrate(order, seed, role, index)
 
 
-def _cut(demos: Sequence[Demonstration], seed: int, index: int, attempt: int) -> tuple[Demonstration, tuple[str, ...]]:
-    """One of `demos` up to a while after something was done, and what is left to do: that, and all after it."""
+def _cut(demos: Sequence[Demonstration], seed: int, index: int, attempt: int) -> _Cut:
+    """One of `demos` up to a while after something was done, what it does next, and what is left: that and the rest."""
     random = numpy_generator("setback", seed, index, attempt)
     demo = demos[int(random.integers(len(demos)))]
     done = completions(demo.qpos)
@@ -188,18 +189,24 @@ def _cut(demos: Sequence[Demonstration], seed: int, index: int, attempt: int) ->
     next_one = done[which + 1].step if which + 1 < len(done) else len(demo)
     end = min(done[which].step + int(random.integers(*LATER)), max(next_one, done[which].step + 1), len(demo))
     parts = (demo.qpos[:end], demo.ctrl[:end], demo.qvel[:end] if demo.qvel is not None else None)
-    return Demonstration(demo.name, demo.folder, *parts), demo.order[which:]
+    unaware = demo.ctrl[end - 1 :][: int(random.integers(*UNAWARE))]
+    return Demonstration(demo.name, demo.folder, *parts), unaware, demo.order[which:]
 
 
-def _set_back(cuts: Sequence[tuple[Demonstration, Sequence[str]]], seed: int, index: int) -> Demonstration:
-    """The first of some demonstrations that the expert can go on with, after what was done last is undone."""
+def _set_back(cuts: Sequence[_Cut], seed: int, index: int) -> Demonstration:
+    """The first of some demonstrations that the expert can go on with, after what was done last is undone.
+
+    It may have gone on unaware, and pushed things about. That is left out: nobody should learn it.
+    """
     kitchen = _kitchen()
-    for attempt, (begun, left) in enumerate(cuts):
+    for attempt, (begun, unaware, left) in enumerate(cuts):
         random = numpy_generator("set back", seed, index, attempt)
-        kitchen.reset(options={"qpos": begun.qpos[-1], "limit": LENGTHS[-1]})
+        kitchen.reset(options={"qpos": begun.qpos[-1], "limit": LENGTHS[-1] + UNAWARE[1]})
         if begun.qvel is not None:
             kitchen.data.qvel[:] = begun.qvel[-1]
         kitchen.undo(left[0])
+        for action in unaware:
+            kitchen.move(action)
         performer = Expert(kitchen.scene.model, left, int(random.integers(2**62)))
         demo = _performed(performer, random, f"{seed}-setback-{index}", f"{begun.folder}_again")
         if demo and [done.task for done in completions(demo.qpos, left) if done.step > 0] == list(left):
