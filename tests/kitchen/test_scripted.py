@@ -136,43 +136,54 @@ def test_they_may_be_added_to_recorded_ones(folder: Path) -> None:
         assert len(data.split.of(bank, data.split.held_out)) >= 1
     with pytest.raises(DataError, match=r"scripted\+scripted names the same demonstrations twice"):
         demonstrations("scripted+scripted", count=1, seed=0, tasks=(4,), unseen=UNSEEN, folder=folder, workers=1)
+    with pytest.raises(DataError, match="names nothing on one side of a plus sign"):
+        demonstrations("scripted+", count=1, seed=0, tasks=(4,), unseen=UNSEEN, folder=folder, workers=1)
     with pytest.raises(DataError, match=r"there are no demonstrations at nowhere\.npz"):
         demonstrations("nowhere.npz+scripted", count=1, seed=0, tasks=(4,), unseen=UNSEEN, folder=folder, workers=1)
 
 
 def test_after_a_setback_it_does_it_again_and_goes_on(folder: Path) -> None:
-    read = made(folder)
+    read, names = made(folder), list(TASKS)
     again = setbacks(read.good, 4, 0, folder, 1, lambda *_: None)
     assert all(map(same, again, setbacks(read.good, 4, 0, folder, 1, lambda *_: None)))
     for demo in again:
         (source,) = (one for one in read.good if np.allclose(one.qpos[0], demo.qpos[0]))
-        done, names = complete(demo.qpos), list(TASKS)
-        fell = np.argwhere(done[:-1] & ~done[1:])
-        undone, task = int(fell[0, 0]), names[fell[0, 1]]
-        assert np.allclose(demo.qpos[:undone], source.qpos[:undone])  # up to then it is the other one
-        assert done[-1, [names.index(wanted) for wanted in source.order]].all()
-        assert demo.order == source.order
         assert demo.folder == f"{source.folder}_again"
-        assert task == [end.task for end in completions(source.qpos) if end.step <= undone][-1]
+        assert np.allclose(demo.qpos[: demo.prelude], source.qpos[: demo.prelude])  # up to then it is the other one
+        task = [end.task for end in completions(source.qpos) if end.step <= demo.prelude][-1]
+        done = complete(demo.qpos)
+        assert done[demo.prelude - 1, names.index(task)]
+        assert not done[demo.prelude, names.index(task)]
+        assert done[-1, names.index(task)]
+        assert demo.order == source.order
         env = scripted._kitchen()
-        env.reset(options={"qpos": demo.qpos[undone + 1]})
-        env.data.qvel[:] = demo.qvel[undone + 1]
-        for action in demo.ctrl[undone + 1 :]:
+        env.reset(options={"qpos": demo.qpos[demo.prelude]})
+        for action in demo.ctrl[demo.prelude :]:
             env.move(action)
         assert complete(env.data.qpos)[names.index(task)]
 
 
-def test_setbacks_train_and_nothing_else(folder: Path) -> None:
-    config = DataConfig(demos="scripted", count=3, size=8, held_out=1, setbacks=2)
-    data = prepare(config, folder, workers=1, say=lambda text: None, progress=lambda *_: None)
-    plain = prepare(replace(config, setbacks=0), folder, workers=1, say=lambda text: None, progress=lambda *_: None)
-    robot, sphere = (set(bank.episodes.names) for bank in data.banks)
-    before, sphere_before = (set(bank.episodes.names) for bank in plain.banks)
+@pytest.mark.parametrize("level", [0, 2])
+def test_setbacks_are_of_demonstrations_that_train(folder: Path, level: int) -> None:
+    config = DataConfig(demos="puppets:24", size=8, held_out=1, setbacks=2, level=level)
+    data, plain = (
+        prepare(one, folder, workers=1, say=lambda text: None, progress=lambda *_: None)
+        for one in (config, replace(config, setbacks=0))
+    )
+    (robot, sphere), (before, sphere_before) = (
+        [set(bank.episodes.names) for bank in one.banks] for one in (data, plain)
+    )
     assert sphere == sphere_before
     assert len(robot - before) == 2
     assert set(data.split.train) - set(plain.split.train) == robot - before
-    assert data.split.held_out == plain.split.held_out
-    assert data.split.prompts == plain.split.prompts
+    assert (data.split.held_out, data.split.prompts) == (plain.split.held_out, plain.split.prompts)
+    episodes, known = data.banks[0].episodes, plain.banks[0].episodes
+    assert known.preludes == ()
+    firsts = {tuple(known.states[known.starts[i]]) for i, name in enumerate(known.names) if name in plain.split.train}
+    for i, name in enumerate(episodes.names):
+        assert (episodes.begins[i] > 0) == (name in robot - before)
+        if name in robot - before:
+            assert tuple(episodes.states[episodes.starts[i]]) in firsts
     with pytest.raises(ConfigError, match="setbacks is -1; it must be at least 0"):
         DataConfig(setbacks=-1)
     with pytest.raises(DataError, match="nothing to undo"):

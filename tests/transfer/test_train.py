@@ -52,6 +52,21 @@ def phase(folder: Path, config: object = CONFIG, width: int = 4, camera: str = "
     return TransferPhase(config, made, skills, np.array([0, 1, 2]), np.array([3]), 0, CPU)
 
 
+def test_nobody_learns_from_a_prelude(tmp_path: Path) -> None:
+    made = phase(tmp_path, replace(CONFIG, shift=0, state_noise=0.0, cross=0.0, undo=0.5))
+    made._episodes = replace(made._episodes, preludes=(12, 0, 5, 0))
+    for index in range(20):
+        batch = made.batch(Step(0, "transfer", index))
+        begin = torch.tensor(made._episodes.preludes)[batch["episode"]]
+        assert (batch["ids"] - batch["start"] >= begin).all()
+        seen = made._looked_up(batch, noisy=True)
+        frames = seen["state"][:, :, 0] - 50 * batch["episode"][:, None]
+        assert (frames >= begin[:, None]).all()
+        actions = seen["actions"][:, :, 1] - 50 * batch["episode"][:, None]
+        assert (actions >= begin[:, None]).all()
+        assert torch.equal(seen["kept"][:, 0], batch["ids"] - batch["start"] > begin)
+
+
 def test_everything_in_a_batch_belongs_to_its_moment(tmp_path: Path) -> None:
     made = phase(tmp_path, replace(CONFIG, shift=0, state_noise=0.0, skill_noise=0.0, plan_noise=0.0, plan_drop=0.0))
     for index in range(20):

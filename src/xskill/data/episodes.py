@@ -29,6 +29,9 @@ class Episodes:
     """The robot's own joints, (N, S)."""
     actions: Floats | None = None
     """What it was told to do next, (N, A)."""
+    preludes: tuple[int, ...] = ()
+    """Frames at the beginning of each episode that only show how it came to this, and that nobody learns to act from;
+    nothing where there are none."""
 
     def __post_init__(self) -> None:
         if not len(self.lengths) or len(self.names) != len(self.lengths) or self.lengths.min() < 1:
@@ -47,6 +50,10 @@ class Episodes:
                     f"{self.embodiment}: {name} are {values.shape}; expected {self.frames} rows of finite numbers"
                 )
 
+        begins = self.begins
+        if begins.shape != self.lengths.shape or not ((begins >= 0) & (begins < self.lengths)).all():
+            raise DataError(f"{self.embodiment}: preludes must be as many as episodes, and shorter")
+
     @property
     def frames(self) -> int:
         """Frames in all, N."""
@@ -57,6 +64,11 @@ class Episodes:
         """Index of each episode's first frame, (E,)."""
         return np.cumsum(self.lengths) - self.lengths
 
+    @property
+    def begins(self) -> Ints:
+        """The first frame of each episode after its prelude, counted from its first, (E,)."""
+        return np.array(self.preludes or [0] * len(self.lengths), np.int64)
+
     def about(self) -> dict[str, Any]:
         """All but the arrays, as JSON."""
         return {
@@ -64,13 +76,14 @@ class Episodes:
             "fps": self.fps,
             "names": list(self.names),
             "lengths": self.lengths.tolist(),
-        }
+        } | ({"preludes": list(self.preludes)} if self.preludes else {})
 
 
 def episodes_from(about: Mapping[str, Any], states: Floats | None, actions: Floats | None) -> Episodes:
     """The inverse of `Episodes.about`, given the arrays."""
     lengths = np.array(about["lengths"], np.int64)
-    return Episodes(about["embodiment"], about["fps"], tuple(about["names"]), lengths, states, actions)
+    preludes = tuple(about.get("preludes", ()))
+    return Episodes(about["embodiment"], about["fps"], tuple(about["names"]), lengths, states, actions, preludes)
 
 
 def uniform_frames(starts: Ints, lengths: Ints, count: int) -> Ints:

@@ -104,7 +104,7 @@ class DiscoverPhase:
         return {"ids": ids, "frames": index, "views": views, "positive": near, "negatives": far}
 
     def _drawn(self, footage: Footage, step: Step) -> Ints:
-        """Episodes (videos,) of one embodiment: each once in an epoch, in an order drawn from the seed, its own."""
+        """Episodes (videos,) of one embodiment: each once in an epoch, in an order drawn from the seed."""
         count = len(footage.train)
         places = step.index * self._config.videos + np.arange(self._config.videos)
         epochs = {int(epoch): self._order(footage, step.seed, int(epoch)) for epoch in np.unique(places // count)}

@@ -65,9 +65,11 @@ def prepare(
     parts = split(read.good, config.unseen, config.level, config.held_out)
     also = {demo.title for demo in read.good}
     if others := [demo for demo in read.shown if demo.title not in also]:
-        parts = parts.with_(split(others, config.unseen, config.level, config.held_out))
+        aside = min(config.held_out, max(1, len(others) // 5))
+        parts = parts.with_(split(others, config.unseen, config.level, aside))
     if config.setbacks:
-        begun = [demo for demo in read.good if demo.title in set(parts.train)]
+        train = set(parts.train)
+        begun = [demo for demo in read.good if demo.title in train]
         again = setbacks(begun, config.setbacks, config.seed, folder, workers, progress)
         read = replace(read, good=(*read.good, *again), shown=read.shown or read.good)
         parts = parts.with_(Split(tuple(demo.title for demo in again), ()))

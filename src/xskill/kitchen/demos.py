@@ -42,6 +42,8 @@ class Demonstration:
     qpos: Floats
     ctrl: Floats
     qvel: Floats | None = None
+    prelude: int = 0
+    """States at the beginning that only show how it came to this."""
 
     def __len__(self) -> int:
         return len(self.qpos)
@@ -176,11 +178,15 @@ def _npz(path: Path) -> Iterator[Callable[[], Demonstration]]:
         raise DataError(f"{path}: episode_ends must rise to the number of states, {len(arrays['qpos'])}")
     if not len(arrays["names"]) == len(arrays["folders"]) == len(ends):
         raise DataError(f"{path}: names and folders must be as many as episodes, {len(ends)}")
+    preludes = arrays.get("preludes", np.zeros(len(ends), np.int64))
+    if preludes.shape != ends.shape or not ((preludes >= 0) & (preludes < lengths)).all():
+        raise DataError(f"{path}: preludes must be as many as episodes, and shorter")
     for index, (end, length) in enumerate(zip(ends, lengths, strict=True)):
         part = slice(end - length, end)
         qvel = arrays["qvel"][part] if "qvel" in arrays else None
         name, folder = str(arrays["names"][index]), str(arrays["folders"][index])
-        yield partial(_checked, f"{path}/{folder}/{name}", folder, arrays["qpos"][part], arrays["ctrl"][part], qvel)
+        states, ctrl = arrays["qpos"][part], arrays["ctrl"][part]
+        yield partial(_checked, f"{path}/{folder}/{name}", folder, states, ctrl, qvel, int(preludes[index]))
 
 
 def _minari(source: Path) -> Iterator[Callable[[], Demonstration]]:
@@ -212,6 +218,7 @@ def _checked(
     qpos: npt.NDArray[np.floating],
     ctrl: npt.NDArray[np.floating],
     qvel: npt.NDArray[np.floating] | None,
+    prelude: int = 0,
 ) -> Demonstration:
     arrays = {"qpos": qpos, "ctrl": ctrl} | ({"qvel": qvel} if qvel is not None else {})
     if len(qpos) < 2:
@@ -223,4 +230,4 @@ def _checked(
             step = int(np.argwhere(~np.isfinite(array))[0, 0])
             raise DataError(f"{name}: {key} is not a number at step {step}")
     doubles = {key: array.astype(np.float64) for key, array in arrays.items()}
-    return Demonstration(Path(name).name, folder, doubles["qpos"], doubles["ctrl"], doubles.get("qvel"))
+    return Demonstration(Path(name).name, folder, doubles["qpos"], doubles["ctrl"], doubles.get("qvel"), prelude)

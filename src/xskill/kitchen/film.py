@@ -43,6 +43,8 @@ class Film:
     """The sub-tasks done, in order, an episode."""
     left_out: tuple[str, ...] = ()
     """Demonstrations this body could not repeat: they complete no sub-task."""
+    preludes: tuple[int, ...] = ()
+    """Frames of each that only show how it came to this, where any has some."""
 
     def remarks(self) -> list[str]:
         """A sentence for each demonstration left out."""
@@ -78,7 +80,8 @@ def film_of(body: str, demos: Sequence[Demonstration], speed: float = 1.0) -> Fi
         kept = [subsampled(len(states), speed) for states in qpos]
         qpos = tuple(states[frames] for states, frames in zip(qpos, kept, strict=True))
         hands = hands and tuple(places[frames] for places, frames in zip(hands, kept, strict=True))
-    return Film(body, names, qpos, actions, hands, tuple(demo.order for demo in demos), idle)
+    preludes = tuple(demo.prelude for demo in demos) if look.arm and any(demo.prelude for demo in demos) else ()
+    return Film(body, names, qpos, actions, hands, tuple(demo.order for demo in demos), idle, preludes)
 
 
 def films_of(bodies: Sequence[str], read: Demonstrations, speed: float = 1.0) -> list[Film]:
@@ -122,7 +125,7 @@ def shoot(
     lengths = np.array([len(states) for states in film.qpos])
     states = np.concatenate(film.qpos)[:, :9].astype(np.float32) if film.actions else None
     actions = np.concatenate(film.actions).astype(np.float32) if film.actions else None
-    episodes = Episodes(film.body, FPS, film.names, lengths, states, actions)
+    episodes = Episodes(film.body, FPS, film.names, lengths, states, actions, film.preludes)
     motions = [np.ascontiguousarray(part).tobytes() for part in (*film.qpos, *(film.hands or ()))]
     digest = hashlib.sha256(b"".join(motions)).hexdigest()
     source = {"made_by": "kitchen", "body": film.body, "motions": digest, "render": stage.about(film.body)}

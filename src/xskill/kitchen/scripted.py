@@ -26,7 +26,7 @@ from xskill.kitchen.demos import Demonstration, Demonstrations, read_demonstrati
 from xskill.kitchen.env import HOME, OBJECT_SPREAD, KitchenEnv
 from xskill.kitchen.expert import Expert
 from xskill.kitchen.film import saved_model
-from xskill.kitchen.tasks import TASKS, check_tasks, completions
+from xskill.kitchen.tasks import TASKS, check_tasks, complete, completions
 
 Floats = npt.NDArray[np.float64]
 Told = Callable[[str, int, int], None]
@@ -40,9 +40,8 @@ FOUR = 4
 """With more sub-tasks there is more time."""
 SPREAD = 0.05
 """Standard deviation, in radians, of the arm's joints at the start."""
-ATTEMPTS = 20
-CUTS = 4
-"""Places in demonstrations that are tried for one setback."""
+ATTEMPTS, TRIED = 20, 5
+"""At one demonstration; and how many others are tried in turn for a setback."""
 LATER, UNAWARE = (5, 40), (0, 25)
 """Steps from when something is done to when it is undone, and from then to when the robot has noticed."""
 NEW_PAIRS = tuple((task, (*TASKS, *TASKS)[place + step]) for step in (1, 3) for place, task in enumerate(TASKS))
@@ -52,7 +51,6 @@ A third of all: each sub-task comes first in two of them and second in two.
 """
 _Job = tuple[int, str, int, tuple[str, ...]]
 """Seed, role, number and order of a demonstration."""
-_Cut = tuple[Demonstration, Floats, tuple[str, ...]]
 
 
 def demonstrations(
@@ -72,6 +70,8 @@ def demonstrations(
     good demonstration.
     """
     sources = [source] if Path(source).exists() else source.split("+")
+    if not all(sources):
+        raise DataError(f"'{source}' names nothing on one side of a plus sign")
     if len(set(sources)) < len(sources):
         raise DataError(f"{source} names the same demonstrations twice")
     found = [read_demonstrations(one) for one in sources if one != SCRIPTED]
@@ -109,7 +109,7 @@ def setbacks(
     if not able:
         raise DataError("none of the demonstrations completes a sub-task, so there is nothing to undo")
     jobs = {
-        f"{seed}-setback-{index:05d}-{of}": ([_cut(able, seed, index, attempt) for attempt in range(CUTS)], seed, index)
+        f"{seed}-setback-{index:05d}-{of}": ([able[place] for place in _some(len(able), seed, index)], seed, index)
         for index in range(count)
     }
     return _kept(_set_back, jobs, folder, workers, progress)
@@ -180,42 +180,47 @@ def _do(seed: int, role: str, index: int, order: Sequence[str]) -> Demonstration
     return demonstrate(order, seed, role, index)
 
 
-def _cut(demos: Sequence[Demonstration], seed: int, index: int, attempt: int) -> _Cut:
-    """One of `demos` up to a while after something was done, what it does next, and what is left: that and the rest."""
-    random = numpy_generator("setback", seed, index, attempt)
-    demo = demos[int(random.integers(len(demos)))]
-    done = completions(demo.qpos)
-    which = int(random.integers(len(done)))
-    next_one = done[which + 1].step if which + 1 < len(done) else len(demo)
-    end = min(done[which].step + int(random.integers(*LATER)), max(next_one, done[which].step + 1), len(demo))
-    parts = (demo.qpos[:end], demo.ctrl[:end], demo.qvel[:end] if demo.qvel is not None else None)
-    unaware = demo.ctrl[end - 1 :][: int(random.integers(*UNAWARE))]
-    return Demonstration(demo.name, demo.folder, *parts), unaware, demo.order[which:]
+def _some(count: int, seed: int, index: int) -> list[int]:
+    """Which of so many demonstrations are tried for a setback, one after the other."""
+    return [int(place) for place in numpy_generator("setback", seed, index).integers(count, size=TRIED)]
 
 
-def _set_back(cuts: Sequence[_Cut], seed: int, index: int) -> Demonstration:
-    """The first of some demonstrations that the expert can go on with, after what was done last is undone.
+def _set_back(demos: Sequence[Demonstration], seed: int, index: int) -> Demonstration:
+    """One of some demonstrations up to a while after something was done, which is undone. Then the expert goes on.
 
-    It may have gone on unaware, and pushed things about. That is left out: nobody should learn it.
+    Before, the robot may have gone on unaware, and pushed things about: that is left out, nobody should learn it.
     """
     kitchen = _kitchen()
-    for attempt, (begun, unaware, left) in enumerate(cuts):
-        random = numpy_generator("set back", seed, index, attempt)
-        kitchen.reset(options={"qpos": begun.qpos[-1], "limit": LENGTHS[-1] + UNAWARE[1]})
-        if begun.qvel is not None:
-            kitchen.data.qvel[:] = begun.qvel[-1]
+    for attempt in range(ATTEMPTS):
+        random, demo = numpy_generator("set back", seed, index, attempt), demos[attempt % len(demos)]
+        done = completions(demo.qpos)
+        which = int(random.integers(len(done)))
+        following = [end.step for end in done[which + 1 :]]
+        last = min(done[which].step + int(random.integers(*LATER)), *following[:1], len(demo) - 1)
+        left, unaware = demo.order[which:], demo.ctrl[last:][: int(random.integers(*UNAWARE))]
+        if left[0] not in _complete(demo.qpos[last]):
+            continue
+        kitchen.reset(options={"qpos": demo.qpos[0]})  # where it is put back to
+        kitchen.data.qpos[:] = demo.qpos[last]
+        kitchen.data.qvel[:] = demo.qvel[last] if demo.qvel is not None else 0
         kitchen.undo(left[0])
         for action in unaware:
             kitchen.move(action)
+        kitchen.progress.limit = kitchen.progress.step + LENGTHS[-1] * max(FOUR, len(left)) // FOUR
         performer = Expert(kitchen.scene.model, left, int(random.integers(2**62)))
-        demo = _performed(performer, random, f"{seed}-setback-{index}", f"{begun.folder}_again")
-        if demo and [done.task for done in completions(demo.qpos, left) if done.step > 0] == list(left):
-            pairs = ((begun.qpos, demo.qpos), (begun.ctrl, demo.ctrl), (begun.qvel, demo.qvel))
-            joined = [
-                np.concatenate([one[:-1], other]) for one, other in pairs if one is not None and other is not None
-            ]
-            return Demonstration(demo.name, demo.folder, *joined)
-    raise DataError(f"the scripted robot did not do again what was undone in any of {len(cuts)} demonstrations")
+        again = _performed(performer, random, f"{seed}-setback-{index}", f"{demo.folder}_again")
+        if again is None or [end.task for end in completions(again.qpos, left) if end.step > 0] != list(left):
+            continue
+        states = np.concatenate([demo.qpos[:last], again.qpos])
+        actions = np.concatenate([demo.ctrl[:last], again.ctrl])
+        whole = Demonstration(again.name, again.folder, states, actions, prelude=last)
+        if whole.order == demo.order:
+            return whole
+    raise DataError(f"the scripted robot did not do again what was undone in {ATTEMPTS} attempts")
+
+
+def _complete(state: Floats) -> list[str]:
+    return [task for task, done in zip(TASKS, complete(state), strict=True) if done]
 
 
 def _performed(performer: Expert, random: np.random.Generator, name: str, folder: str) -> Demonstration | None:
@@ -236,7 +241,7 @@ def _make(path: Path, work: Callable[..., Demonstration], job: Sequence[Any]) ->
     demo = work(*job)
     numbers = {"qpos": demo.qpos, "qvel": demo.qvel, "ctrl": demo.ctrl}
     arrays: dict[str, Any] = {name: array.astype(np.float32) for name, array in numbers.items() if array is not None}
-    arrays |= {"episode_ends": [len(demo)], "names": [demo.name], "folders": [demo.folder]}
+    arrays |= {"episode_ends": [len(demo)], "names": [demo.name], "folders": [demo.folder], "preludes": [demo.prelude]}
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     write_file(path, buffer.getvalue())

@@ -120,11 +120,16 @@ class TransferPhase:
         if not self._config.undo:
             return None
         some = np.concatenate([self._train, self._held_out])
-        return undone_in(self._frames[self.cameras[0]], dict(zip(some.tolist(), self._spans(some), strict=True)))
+        begins = self._episodes.begins[some]
+        spans = [(s + b, n - b) for (s, n), b in zip(self._spans(some), begins.tolist(), strict=True)]
+        undone = undone_in(self._frames[self.cameras[0]], dict(zip(some.tolist(), spans, strict=True)))
+        undone.times[some] += torch.from_numpy(begins)[:, None]
+        return undone
 
     def batch(self, step: Step) -> Batch:
-        """Moments drawn evenly from all training frames."""
-        lengths = torch.from_numpy(self._episodes.lengths[self._train])
+        """Moments drawn evenly from all training frames but preludes."""
+        begins = torch.from_numpy(self._episodes.begins[self._train])
+        lengths = torch.from_numpy(self._episodes.lengths[self._train]) - begins
         chosen = torch.multinomial(
             lengths.double(), self._config.batch_size, True, generator=step.generator("episodes")
         )
@@ -132,7 +137,7 @@ class TransferPhase:
         others = self._counterparts.starts.shape[1] - 1
         crossing = torch.rand(len(chosen), generator=step.generator("cross")) < self._config.cross
         which = 1 + torch.randint(max(1, others), (len(chosen),), generator=step.generator("counterpart"))
-        moments = self._train[chosen.numpy()], (share * lengths[chosen]).long(), which * crossing
+        moments = self._train[chosen.numpy()], begins[chosen] + (share * lengths[chosen]).long(), which * crossing
         return self._moments(*moments, step, self._config.undo)
 
     def _moments(self, episodes: Ints, at: Tensor, which: Tensor, step: Step, undo: float) -> Batch:
@@ -143,6 +148,7 @@ class TransferPhase:
         device, where it costs less.
         """
         start = torch.from_numpy(self._episodes.starts[episodes])
+        begin = torch.from_numpy(self._episodes.begins[episodes])
         last = torch.from_numpy(self._episodes.lengths[episodes]) - 1
         shift, shown, chosen = self._config.shift, self._counterparts, torch.from_numpy(episodes)
         event, due = self._undoing(chosen, at, last, undo, step)
@@ -154,6 +160,7 @@ class TransferPhase:
         return {
             "ids": start + at,
             "start": start,
+            "begin": begin,
             "last": last,
             "episode": chosen,
             "event": event,
@@ -175,8 +182,9 @@ class TransferPhase:
         draws = torch.rand(len(at), EVENTS + 1, generator=step.generator("undo"))
         chance, event = torch.where(times < at[:, None], draws[:, 1:], -1).max(1)
         wanted = (chance >= 0) & (draws[:, 0] < undo)
-        due = times.gather(1, event[:, None])[:, 0] - (LEAD * last).long()
-        return torch.where(wanted, event, EVENTS), torch.where(wanted, due.clamp(min=0), at)
+        begins = torch.from_numpy(self._episodes.begins)[episodes]
+        due = (times.gather(1, event[:, None])[:, 0] - (LEAD * last).long()).maximum(begins)
+        return torch.where(wanted, event, EVENTS), torch.where(wanted, due, at)
 
     def loss(self, module: nn.Module, batch: Batch, step: Step) -> tuple[Tensor, Mapping[str, Tensor]]:
         policy, aligner = module(self._looked_up(batch, noisy=True), self.cameras)
@@ -185,12 +193,12 @@ class TransferPhase:
     def _looked_up(self, batch: Batch, *, noisy: bool) -> dict[str, Tensor]:
         """Everything that belongs to the moments of a batch, on the device; `noisy` as in training."""
         config, policy, device = self._config, self._config.policy, self._skills.device
-        start, last = batch["start"][:, None], batch["last"][:, None]
+        start, begin, last = (batch[name][:, None] for name in ("start", "begin", "last"))
         at = batch["ids"][:, None] - start
-        seen = start + (at + torch.arange(1 - policy.observe, 1, device=device)).clamp(min=0)
+        seen = start + (at + torch.arange(1 - policy.observe, 1, device=device)).maximum(begin)
         done = at + torch.arange(policy.predict, device=device) - (policy.observe - 1)
-        kept = (done >= 0) & (done <= last) if config.mask_padding else torch.full_like(done, True).bool()
-        done = start + done.clamp(min=0).minimum(last)
+        kept = (done >= begin) & (done <= last) if config.mask_padding else torch.full_like(done, True).bool()
+        done = start + done.maximum(begin).minimum(last)
         shares = warped(batch["speeds"], self.tokens, config.plan_warp)  # (B, 2, tokens), this plan and another
         plans = batch["plan_start"][:, :, None] + torch.floor(shares * batch["plan_last"][:, :, None] + 0.5).long()
 
