@@ -106,6 +106,7 @@ def test_a_damaged_entry_of_a_zip_is_named(tmp_path: Path, compression: int) -> 
         ({"episode_ends": np.array([8, 8, 12])}, "episode_ends must rise"),
         ({"episode_ends": np.array([], int)}, "episode_ends must rise"),
         ({"names": np.array(["a"])}, "names and folders must be as many as episodes, 2"),
+        ({"preludes": np.array([0, 7])}, "preludes must be as many as episodes, and shorter"),
         ({"qpos": np.zeros((12, 29))}, r"none of the 2 .*qpos is \(5, 29\); expected \(5, 30\)"),
         ({"names": np.array(["a", None], object)}, "not a readable .npz file: Object arrays cannot be loaded"),
     ],

@@ -117,8 +117,10 @@ def setbacks(
 
 def _made(jobs: Sequence[_Job], folder: Path, workers: int, progress: Told) -> list[Demonstration]:
     """What the jobs come to, in their order, after making what is missing in `folder`."""
-    names = [f"{seed}-{role}-{index:05d}-{'_'.join(order)}" for seed, role, index, order in jobs]
-    return _kept(_do, dict(zip(names, jobs, strict=True)), folder, workers, progress)
+    named = {
+        f"{seed}-{role}-{index:05d}-{'_'.join(order)}": (order, seed, role, index) for seed, role, index, order in jobs
+    }
+    return _kept(demonstrate, named, folder, workers, progress)
 
 
 def _kept(
@@ -176,10 +178,6 @@ def _start(random: np.random.Generator) -> Floats:
     return qpos
 
 
-def _do(seed: int, role: str, index: int, order: Sequence[str]) -> Demonstration:
-    return demonstrate(order, seed, role, index)
-
-
 def _some(count: int, seed: int, index: int) -> list[int]:
     """Which of so many demonstrations are tried for a setback, one after the other."""
     return [int(place) for place in numpy_generator("setback", seed, index).integers(count, size=TRIED)]
@@ -198,7 +196,7 @@ def _set_back(demos: Sequence[Demonstration], seed: int, index: int) -> Demonstr
         following = [end.step for end in done[which + 1 :]]
         last = min(done[which].step + int(random.integers(*LATER)), *following[:1], len(demo) - 1)
         left, unaware = demo.order[which:], demo.ctrl[last:][: int(random.integers(*UNAWARE))]
-        if left[0] not in _complete(demo.qpos[last]):
+        if not complete(demo.qpos[last])[list(TASKS).index(left[0])]:
             continue
         kitchen.reset(options={"qpos": demo.qpos[0]})  # where it is put back to
         kitchen.data.qpos[:] = demo.qpos[last]
@@ -217,10 +215,6 @@ def _set_back(demos: Sequence[Demonstration], seed: int, index: int) -> Demonstr
         if whole.order == demo.order:
             return whole
     raise DataError(f"the scripted robot did not do again what was undone in {ATTEMPTS} attempts")
-
-
-def _complete(state: Floats) -> list[str]:
-    return [task for task, done in zip(TASKS, complete(state), strict=True) if done]
 
 
 def _performed(performer: Expert, random: np.random.Generator, name: str, folder: str) -> Demonstration | None:
