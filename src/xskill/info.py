@@ -10,7 +10,7 @@ import sys
 from dataclasses import asdict, dataclass
 
 from xskill.engine.config import CORES
-from xskill.version import __version__
+from xskill.version import exact_version
 
 PACKAGES = (
     "torch", "accelerate", "diffusers", "safetensors", "mujoco", "gymnasium", "gymnasium-robotics",
@@ -75,7 +75,7 @@ class Facts:
 def gather() -> Facts:
     """Look at this machine; draws a tiny picture to see whether rendering works, so it takes a few seconds."""
     return Facts(
-        xskill=__version__,
+        xskill=exact_version(),
         python=platform.python_version(),
         system=platform.platform(),
         packages={name: _version(name) for name in PACKAGES},

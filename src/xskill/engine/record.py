@@ -1,7 +1,6 @@
 """What the main process keeps of a training: logs, progress, evaluations and checkpoints."""
 
 import math
-import platform
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ from xskill.engine.folder import to_bytes, without_nan, write_file
 from xskill.engine.log import Metrics, Progression, open_logs
 from xskill.engine.seeds import seed_everything
 from xskill.errors import CheckpointError, RunError
-from xskill.version import __version__
+from xskill.version import versions
 
 if TYPE_CHECKING:
     from xskill.engine.loop import Phase
@@ -42,8 +41,7 @@ class Recorder:
     ) -> None:
         self._phase, self._training, self._checkpoints, self._config = phase, training, checkpoints, config
         self._seed, self._folder = seed, folder
-        versions = {"xskill": __version__, "python": platform.python_version(), "torch": torch.__version__}
-        self._about = {"versions": versions, **about}
+        self._about = {"versions": versions(), **about}
         self._stack = ExitStack()
         self._logs = open_logs(folder, trackers, start)
         for log in self._logs:

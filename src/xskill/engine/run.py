@@ -16,7 +16,7 @@ from xskill.errors import ConfigError, RunError
 from xskill.version import __version__
 
 CONFIG = "config.json"
-NOT_PHASES = ("seed", "data")
+NOT_PHASES = ("seed", "base", "data")
 """Parts of a config that every phase depends on."""
 _LOCK = ".lock"
 _DONE = "done.json"
@@ -135,7 +135,7 @@ def read_config(path: Path) -> tuple[str, Mapping[str, Any]]:
 
 def _refuse_changes(run: Run, saved: Mapping[str, Any]) -> None:
     phases = {name for name in run.config if (run.folder / name).exists()}
-    # What is no phase, the seed and the data, has begun with the first of them.
+    # What is no phase, the seed, the base and the data, has begun with the first of them.
     begun = {name for name in run.config if name in phases or (phases and name in NOT_PHASES)}
     changed = {name: pair for name, pair in differences(saved, run.config).items() if name.split(".")[0] in begun}
     if changed:
