@@ -116,17 +116,17 @@ def evaluate(args: Sequence[str]) -> None:
 
 
 def sweep(args: Sequence[str]) -> None:
-    from xskill.sweep import SWEEPS, Sweep
+    from xskill.rows import SWEEPS
+    from xskill.sweep import Sweep
     from xskill.sweep import sweep as run
 
     name = _first(args, "sweep TABLE --demos PATH", {name: about for name, (about, _) in SWEEPS.items()})
     if name is not None:
         options = tyro.cli(Sweep, prog=f"xskill sweep {name}", args=args[1:], config=_TYRO)
-        folder = options.folder(name)
         try:
-            run(name, options, folder)
+            run(name, options)
         finally:
-            if folder.exists():
+            if (folder := options.out.expanduser()).exists():
                 _report_on(folder)
 
 

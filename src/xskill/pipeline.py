@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
 from rich.console import Console
 
-from xskill.data.frames import FrameStore
-from xskill.data.split import TrainingData
+from xskill.data.frames import FrameStore, stores
+from xskill.data.split import TrainingData, to_watch
 from xskill.discover.encoder import SkillModel
 from xskill.discover.look import look, told
 from xskill.discover.train import DiscoverPhase, Footage
@@ -22,13 +22,14 @@ from xskill.engine.log import Bars, check_trackers, plain_console
 from xskill.engine.loop import Phase, train
 from xskill.engine.run import Run, open_run
 from xskill.engine.signals import StopOnSignal
-from xskill.errors import CheckpointError, ConfigError, Interrupted, RunError, XSkillError
-from xskill.presets import Config
+from xskill.errors import CheckpointError, ConfigError, DataError, Interrupted, RunError, XSkillError
+from xskill.presets import PRESETS, Config
+from xskill.transfer.base import Base, load_base
 from xskill.transfer.counterpart import Shown
 from xskill.transfer.label import labelled
 from xskill.transfer.model import Model, save_model
 from xskill.transfer.train import TransferPhase
-from xskill.version import __version__
+from xskill.version import exact_version, versions
 
 
 @dataclass(frozen=True)
@@ -51,22 +52,32 @@ class Where:
 def run(preset: str, config: Config, where: Where, *, only_discover: bool = False) -> None:
     """Train the phases in `where.folder`, one after the other."""
     check_trackers(where.trackers)
+    exact_version()  # of what is run, not of what is there when it ends
     place = processes(where.device)
     shared = {"discover.videos": config.discover.videos, "transfer.batch_size": config.transfer.batch_size}
     for name, size in shared.items():
         if size % place.num_processes:
             raise ConfigError(f"{name} is {size}; {place.num_processes} processes cannot share them evenly")
     console = plain_console(quiet=not place.is_main_process)
+    base = None
+    if config.base:
+        if only_discover:
+            raise ConfigError(f"discovery does not go on from a model; leave --base {config.base} out")
+        base = load_base(config.base, config.data, place.device)
+        if config.discover not in (PRESETS[preset][1].discover, base.model.discover):
+            raise ConfigError(f"skills are those of {config.base}; leave options of discover out")
+        fitted = base.fitted(config.transfer, config.base)
+        config = replace(config, discover=base.model.discover, transfer=fitted)
     opened = Run(where.folder, to_json(config))
     with ExitStack() as stack:
         stop = stack.enter_context(StopOnSignal(quiet=not place.is_main_process))
         opening = open_run(opened, preset, _understood, where.resume, where.overwrite)
         _first_alone(place, lambda: stack.enter_context(opening))
-        training = Training(opened, config, where, place, console, stop)
+        training = Training(opened, config, where, place, console, stop, base)
         try:
             with stop.not_yet():
-                data = training.data()
-            skills = training.discover(data)
+                data = training.data(only_discover=only_discover)
+            skills = training.known_skills(data) if base else training.discover(data)
             if not only_discover:
                 training.transfer(data, *skills)
         except Interrupted as reached:
@@ -103,8 +114,10 @@ class Training:
     place: PartialState
     console: Console
     stop: StopOnSignal
+    base: Base | None = None
+    """The model it goes on from, if any."""
 
-    def data(self) -> TrainingData:
+    def data(self, *, only_discover: bool) -> TrainingData:
         """The banks to learn from, made if need be; other processes wait while the first one makes them."""
         if self.config.data.of_datasets:
             from xskill.data.decode import prepare
@@ -114,6 +127,8 @@ class Training:
             data = prepare(
                 self.config.data, self.where.data, workers=self.where.workers, say=self._warn, progress=bars.advance
             )
+        if not only_discover and data.banks[0].episodes.actions is None:
+            raise DataError(f"{data.banks[0].path} has no actions, so no policy can learn from it: is it the robot's?")
         for bank in data.banks:
             episodes = bank.episodes
             self.console.print(f"{episodes.embodiment}: {len(episodes.names)} videos, {episodes.frames} frames")
@@ -122,7 +137,7 @@ class Training:
     def discover(self, data: TrainingData) -> tuple[SkillModel, list[FrameStore]]:
         """Phase 1: the skill model, and the frames of every body where they are needed next."""
         config, split = self.config.discover, data.split
-        footage = [Footage(b, split.of(b, split.train), split.of(b, split.held_out)) for b in data.banks]
+        footage = [Footage(b, to_watch(split, b), split.of(b, split.held_out)) for b in data.banks]
         inputs = {bank.episodes.embodiment: bank.path.name for bank in data.banks} | {"split": split.key}
         phase = DiscoverPhase(config, footage, self.config.seed, self.place.device, self._warn)
 
@@ -143,10 +158,27 @@ class Training:
             self.console.print(f"more in {folder}: measures.json, embedding.png, prototypes.png")
         return loaded(self.run.folder / result["checkpoint"]), phase.frames
 
+    def known_skills(self, data: TrainingData) -> tuple[SkillModel, list[FrameStore]]:
+        """What `discover` would come to, of the model that is gone on from."""
+        assert self.base is not None
+        told = "not discovered again; it may have learned from what is held out here"
+        self.console.print(f"skills as {self.config.base} has them, {told}")
+        if (rate := data.banks[0].episodes.fps) != self.base.model.fps:
+            raise DataError(
+                f"the robot's videos have {rate:g} frames a second, those of the base {self.base.model.fps:g}"
+            )
+        return self.base.model.skills, stores(
+            data.banks if self.config.transfer.cross else data.banks[:1], self.place.device
+        )
+
     def transfer(self, data: TrainingData, skills: SkillModel, frames: Sequence[FrameStore]) -> None:
         """Phase 2, from the robot's episodes; and the model folder, with all that was learned."""
         config, split, robot = self.config.transfer, data.split, data.banks[0]
         watched, keys = [], []
+        if robot.episodes.begins.any() and not config.cross:
+            self._warn(
+                "setbacks are told by their own videos, which no prompt is like; give transfer.cross more than 0"
+            )
         for index, (bank, store) in enumerate(
             zip(data.banks if config.cross else data.banks[:1], frames, strict=False)
         ):
@@ -157,10 +189,17 @@ class Training:
             keys.append(key)
         train, held_out = split.of(robot, split.train), split.of(robot, split.held_out)
         device, first = self.place.device, robot.cameras[0]
-        stores = {camera: frames[0] if camera == first else robot.on(device, camera) for camera in robot.cameras}
+        cameras = {camera: frames[0] if camera == first else robot.on(device, camera) for camera in robot.cameras}
         phase = TransferPhase(
-            config, robot, watched[0].skills, train, held_out, self.config.seed, device, stores, watched[1:]
-        )
+            config, robot, watched[0].skills, train, held_out, self.config.seed, device, cameras, watched[1:],
+            self.base.model.body if self.base else None,
+        )  # fmt: skip
+        inputs = {"labels": " ".join(keys), "split": split.key}
+        if self.base:
+            phase.network.load_state_dict(self.base.model.network.state_dict())
+            inputs["base"] = self.base.about["key"]
+            if outside := phase.out_of_reach():
+                self._warn(f"{outside:.1%} of the robot's actions are beyond those of {self.config.base}, and cut off")
         folder = self.run.folder / "model"
 
         def export(best: Path) -> dict[str, Any]:
@@ -168,10 +207,12 @@ class Training:
             sizes = phase.tokens, phase.pace, robot.episodes.fps
             model = Model(self.config.discover, config, phase.body, *sizes, skills, phase.network.eval())
             made_from = {"banks": [bank.path.name for bank in data.banks], "data": to_json(self.config.data)}
-            save_model(model, folder, {"xskill": __version__, "seed": self.config.seed, **made_from})
+            made_from |= {"versions": versions(), "frames": [bank.source.get("render") for bank in data.banks]}
+            made_from |= {"base": self.base.about} if self.base else {}
+            save_model(model, folder, {"seed": self.config.seed, **made_from})
             return {"parameters": sum(p.numel() for part in (skills, phase.network) for p in part.parameters())}
 
-        result = self._trained(phase, config.loop, {"labels": " ".join(keys), "split": split.key}, export)
+        result = self._trained(phase, config.loop, inputs, export)
         if self.place.is_main_process and not whole(folder):
             export(self.run.folder / result["checkpoint"])
         if self.place.is_main_process:

@@ -14,6 +14,8 @@ class Config:
 
     seed: int = 0
     """Seed of every random draw."""
+    base: str = ""
+    """Model folder to go on from: its skills are taken as they are, its policy and aligner are trained on."""
     data: DataConfig = field(default_factory=DataConfig)
     discover: DiscoverConfig = field(default_factory=DiscoverConfig)
     transfer: TransferConfig = field(default_factory=TransferConfig)
@@ -177,7 +179,10 @@ PRESETS: dict[str, tuple[str, Config]] = {
                     predict=8, execute=4, channels=(8, 16), kernel=3, time_width=8, train_steps=20,
                     solver="ddim", solver_steps=4,
                 ),
-                aligner=AlignerConfig(tokens=12, vision="small", vision_width=8, layers=1, heads=2, feedforward=16),
+                aligner=AlignerConfig(
+                    kind="tracker", history=True, tokens=12, vision="small", vision_width=8,
+                    layers=1, heads=2, feedforward=16,
+                ),
                 loop=LoopConfig(
                     steps=40, learning_rate=1e-3, warmup_steps=5, clip_norm=1.0, ema_decay=0.99,
                     log_every=1, checkpoint_every=10,

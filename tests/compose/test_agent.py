@@ -16,7 +16,7 @@ from xskill.compose.agent import Agent, _decided, act_together
 from xskill.compose.plan import plan_of
 from xskill.compose.reading import Reading
 from xskill.discover.encoder import SkillModel
-from xskill.errors import CheckpointError, ConfigError, DataError
+from xskill.errors import CheckpointError, DataError
 from xskill.presets import PRESETS
 from xskill.transfer.alignment import resampled
 from xskill.transfer.config import Solver
@@ -25,7 +25,8 @@ from xskill.transfer.policy import Body
 from xskill.transfer.statistics import Range
 from xskill.transfer.train import TransferModel
 
-TRANSFER = replace(PRESETS["debug"][1].transfer, cross=0.0)
+_DEBUG = PRESETS["debug"][1].transfer
+TRANSFER = replace(_DEBUG, cross=0.0, aligner=replace(_DEBUG.aligner, kind="transformer"))
 TOKENS = TRANSFER.aligner.tokens
 PACE = 2.5
 
@@ -54,9 +55,22 @@ def test_a_prompt_of_any_length_becomes_a_plan(folder: Path, length: int) -> Non
     assert plan.prototypes.shape == (length,)
 
 
-def test_a_prompt_without_frames_is_one_sentence(folder: Path) -> None:
+def test_a_prompt_that_shows_nothing_is_one_sentence(folder: Path) -> None:
+    agent, noise = xskill.load(folder, "cpu"), np.random.default_rng(0).normal(4, 2, (4, SIZE, SIZE, 3))
     with pytest.raises(DataError, match="the prompt has no frames"):
-        xskill.load(folder, "cpu").prompt(video("person", "b", 4)[:0])
+        agent.prompt(video("person", "b", 4)[:0])
+    for dark in (np.zeros((4, SIZE, SIZE, 3), np.uint8), noise.clip(0, 255).astype(np.uint8)):  # a covered camera
+        with pytest.raises(DataError, match="the prompt shows nothing"):
+            agent.prompt(dark)
+
+
+def test_a_prompt_in_other_colours_is_another_plan_and_no_worse(folder: Path) -> None:
+    right, wrong = (
+        xskill.load(folder, "cpu").prompt(video("person", "b", 20)[..., order]) for order in ([0, 1, 2], [2, 1, 0])
+    )
+    assert wrong.tokens.isfinite().all()
+    assert torch.equal(right.frames, wrong.frames)
+    assert not torch.allclose(right.tokens, wrong.tokens)
 
 
 @pytest.mark.parametrize("fits", [1.0, 2.0, 3.0])
@@ -77,8 +91,9 @@ def test_a_prompt_that_shows_less_is_read_on_the_scale_that_fits(
     assert plan.places[[0, used - 1, -1]].tolist() == [0, 1, 1]
     monkeypatch.setattr(compose_plan, "SHARPER", 2.0)  # nothing is so much sharper
     assert plan_of(model, video("person", "b", 33)).shorter == 1
-    with pytest.raises(ConfigError, match="False for a transformer"):
-        replace(aligner, kind="transformer")
+    monkeypatch.setattr(compose_plan, "SHARPER", 0.0)
+    transformer = replace(TRANSFER, aligner=replace(aligner, kind="transformer"))  # it has learned its positions
+    assert plan_of(replace(model, transfer=transformer), video("person", "b", 33)).shorter == 1
 
 
 def test_a_decision_says_what_and_why(folder: Path) -> None:

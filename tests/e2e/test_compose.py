@@ -33,9 +33,11 @@ def test_a_prompt_video_becomes_an_episode_with_all_there_is_to_see(xskill: Comm
     assert done.returncode == 0, done.stderr
     assert "score 0.00: not all in the order asked for" in done.stdout
     episode = json.loads((folder / "seen/episode.json").read_text())
-    assert (episode["asked"], episode["steps"], episode["undone"]) == (["light"], 70, None)
+    assert (episode["asked"], episode["steps"], episode["undone"]) == (["light"], 170, None)  # 100 more to do it again
+    assert (episode["completed"], episode["score"], episode["order_free"], episode["success"]) == ([], 0, 0, False)
+    assert episode["seconds"] > 0
     assert "slide was not done at step 30, so there was nothing to undo" in done.stdout
-    assert len(episode["decisions"]) == 18  # of 4 steps each
+    assert len(episode["decisions"]) == 43  # of 4 steps each
     assert all(0 <= decision["progress"] <= 1 for decision in episode["decisions"])
     for name in ("episode.mp4", "timelines.png"):
         assert (folder / "seen" / name).stat().st_size > 1000
@@ -101,7 +103,7 @@ def test_a_suite_is_scored_kept_and_taken_up_again(xskill: Command, folder: Path
         ("compose --model model --prompt text.mp4", "text.mp4 is no video that can be read"),
         ("compose --model model --prompt prompt.mp4 --asked lihgt", "no sub-task 'lihgt' (did you mean 'light'?)"),
         ("compose --model model --prompt prompt.mp4 --undo light", "one sub-task and a step, as in light@150"),
-        ("compose --model model --prompt prompt.mp4 --undo light@500", "the episode lasts from step 1 to step 279"),
+        ("compose --model model --prompt prompt.mp4 --undo light@500", "the episode lasts from step 1 to step 379"),
         ("compose --model nothing --prompt prompt.mp4", "nothing has no manifest.json"),
         ("compose --model model --prompt prompt.mp4 --out prompt.mp4/x", "the folder prompt.mp4/x cannot be made"),
         ("demo --model model --tasks lihgt", "no sub-task 'lihgt' (did you mean 'light'?)"),

@@ -54,6 +54,12 @@ def test_from_phone_videos_to_a_model(xskill: Command, phone_and_robot: Path) ->
     assert "people: its camera" not in done.stdout
     assert "people: 6 videos" in done.stdout
 
+    mixed_up = ("--data.robot", "./people", "--data.demonstrators", "./my-robot", "--out", "mixed-up")
+    refused = xskill("train", "debug", *mixed_up, *SMALL.split())
+    assert refused.returncode == 1
+    assert "has no actions, so no policy can learn from it: is it the robot's?" in refused.stderr
+    assert not (phone_and_robot / "mixed-up/discover").exists()  # said before anything is trained
+
     import xskill as package
     from xskill.data.video import read_video
 

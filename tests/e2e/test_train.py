@@ -34,7 +34,16 @@ def test_both_phases_are_trained_and_end_in_a_model(xskill: Command, tmp_path: P
     assert again.returncode == 0, again.stderr
     assert again.stdout.count("not run again") == 2
 
+    newest = max((run / "transfer/checkpoints").glob("step-*"))
+    averaged, trained = (
+        safetensors.torch.load_file(newest / name)
+        for name in ("pretrained/model.safetensors", "training/weights.safetensors")
+    )
     model = load_model(run / "model", torch.device("cpu"))
+    assert all(
+        torch.equal(model.network.state_dict()[name], weight.half().float()) for name, weight in averaged.items()
+    )
+    assert any(not torch.equal(weight, trained[name]) for name, weight in averaged.items())  # it acts with the average
     weights = safetensors.torch.load_file(run / "model/transfer.safetensors")
     assert all(tensor.dtype == torch.float16 for tensor in weights.values())
     for name, tensor in model.network.state_dict().items():
@@ -52,6 +61,36 @@ def test_both_phases_are_trained_and_end_in_a_model(xskill: Command, tmp_path: P
         load_model(run / "model", torch.device("cpu"))
     assert xskill("train", "--resume", "--out", "runs/debug", *CPU).returncode == 0
     check_folder(run / "model")  # mended from the checkpoint
+
+
+@pytest.mark.slow
+def test_a_training_that_goes_on_from_a_model_begins_with_its_weights_and_keeps_its_skills(
+    xskill: Command, tmp_path: Path
+) -> None:
+    few = ("--discover.loop.steps=4", "--discover.loop.checkpoint-every=4", "--transfer.loop.steps=4")
+    assert xskill("train", "debug", *few, *CPU).returncode == 0
+    words = ("train", "debug", "--base", "runs/debug/model", "--data.demos", "puppets:7", *CPU)
+    still = ("--transfer.loop.steps=1", "--transfer.loop.learning-rate=1e-9")
+    gone_on = xskill(*words, *still, "--out=on")
+    assert gone_on.returncode == 0, gone_on.stderr
+    assert not (tmp_path / "on/discover").exists()
+    base, on = (load_model(tmp_path / name, torch.device("cpu")) for name in ("runs/debug/model", "on/model"))
+    for name, tensor in on.network.state_dict().items():
+        assert torch.allclose(tensor, base.network.state_dict()[name], atol=1e-6), name
+    assert all(torch.equal(tensor, base.skills.state_dict()[name]) for name, tensor in on.skills.state_dict().items())
+    assert (on.body, on.tokens) == (base.body, base.tokens)  # of the demonstrations it saw first
+    again = xskill("train", "--resume", "--out=on", *CPU)
+    assert "transfer: trained with this config already" in again.stdout, again.stderr
+    for wrong, answer in {
+        "--transfer.policy.kernel=5": "runs/debug/model was trained with transfer.policy.kernel 3, now it is 5",
+        "--data.level=1": "runs/debug/model was trained with data.level 0, now it is 1",
+        "--base=nowhere": "nowhere has no manifest.json",
+    }.items():
+        refused = xskill(*words, wrong, "--out=refused")
+        assert refused.returncode in (1, 2)
+        assert answer in refused.stderr
+        assert refused.stderr.count("\n") == 1
+    assert not (tmp_path / "refused").exists()
 
 
 @pytest.mark.slow

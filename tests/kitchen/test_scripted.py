@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import Command
 from xskill.data.config import DataConfig
+from xskill.data.split import to_watch
 from xskill.errors import ConfigError, DataError
 from xskill.kitchen import scripted
 from xskill.kitchen.dataset import prepare
@@ -176,6 +177,11 @@ def test_setbacks_are_of_demonstrations_that_train(folder: Path, level: int) -> 
     assert sphere == sphere_before
     assert len(robot - before) == 2
     assert set(data.split.train) - set(plain.split.train) == robot - before
+    watched = [
+        [bank.episodes.names[i] for i in to_watch(one.split, bank)] for one in (data, plain) for bank in one.banks
+    ]
+    assert watched[0] == watched[2]  # skills are discovered in what people have done
+    assert watched[1] == watched[3]
     assert (data.split.held_out, data.split.prompts) == (plain.split.held_out, plain.split.prompts)
     episodes, known = data.banks[0].episodes, plain.banks[0].episodes
     assert known.preludes == ()

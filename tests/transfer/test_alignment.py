@@ -15,6 +15,7 @@ TINY = AlignerConfig(vision="small", vision_width=16, layers=2, heads=2, feedfor
 @pytest.mark.parametrize(("length", "tokens"), [(1, 5), (2, 5), (5, 5), (7, 5), (200, 5), (3, 1)])
 def test_plans_are_resampled_evenly_up_and_down(length: int, tokens: int) -> None:
     which = resampled(length, tokens)
+    assert which.tolist() == [round(place * (length - 1) / max(1, tokens - 1) + 1e-9) for place in range(tokens)]
     assert len(which) == tokens
     assert (which.diff() >= 0).all()
     assert which[0] == 0
@@ -53,6 +54,21 @@ def test_a_hidden_token_is_not_seen_in_training(kind: str) -> None:
 def tracker(tokens: int = 20, pace: float = 2.0, **changes: float) -> PlanTracker:
     config = replace(TINY, kind="tracker", neighbours=1, **changes)
     return PlanTracker(config, tokens, 8, (16, 16), pace)
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_moment_is_told_apart_by_what_is_around_it_and_what_was_shown_before(history: bool) -> None:
+    torch.manual_seed(0)
+    made = tracker(history=history)
+    image, plan = torch.randint(256, (1, 16, 16, 3), dtype=torch.uint8), torch.randn(1, 20, 8)
+    other = plan.clone()
+    other[0, 8] *= -1
+    same = torch.isclose(made._fit(image, plan), made._fit(image, other), atol=1e-6)[0]
+    assert same[:7].all()  # nothing is told of what comes later, but by neighbours
+    assert not same[7:10].any()
+    assert same[10:].all() != history
+    again = plan[:, [*range(8), *range(8)]]  # what is shown a second time was shown
+    assert torch.allclose(made._fit(image, again)[0, 10:15], made._fit(image, again)[0, 2:7]) != history
 
 
 def test_belief_stays_or_moves_on_seldom_back_and_hardly_ever_leaps() -> None:
@@ -111,14 +127,14 @@ def test_a_tracker_neither_leaps_over_what_is_unfinished_nor_loses_its_place() -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["transformer", "tracker"])
-def test_it_learns_where_in_the_plan_the_scene_is(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "history"), [("transformer", False), ("tracker", False), ("tracker", True)])
+def test_it_learns_where_in_the_plan_the_scene_is(kind: str, history: bool) -> None:
     torch.manual_seed(0)
     tokens, frames = 10, torch.zeros(10, 16, 16, 3, dtype=torch.uint8)
     for place in range(tokens):
         frames[place, :, place : place + 5] = 255  # a bar that moves along
     plans = torch.nn.functional.normalize(torch.randn(2, tokens, 16), dim=-1) * 4
-    aligner = aligner_of(replace(TINY, kind=kind), tokens, 16, (16, 16), 1.0)
+    aligner = aligner_of(replace(TINY, kind=kind, history=history), tokens, 16, (16, 16), 1.0)
     nothing, places = torch.zeros(32, tokens, dtype=torch.bool), torch.arange(tokens)
     optimizer = torch.optim.AdamW(aligner.parameters(), lr=2e-3)
     for _ in range(500):

@@ -127,13 +127,15 @@ def test_a_share_of_moments_is_told_as_demonstrators_show_them(tmp_path: Path) -
     watched = [path.repeat_interleave(2, 0) * 1000 for path in robot] * 3
     quiet = replace(CONFIG, shift=0, skill_noise=0.0, plan_noise=0.0, plan_drop=0.0, plan_warp=0.0, batch_size=256)
 
-    def seen(cross: float) -> dict[str, Tensor]:
+    def seen(cross: float, preludes: tuple[int, ...] = ()) -> dict[str, Tensor]:
         phase = TransferPhase(
             replace(quiet, cross=cross), made, torch.cat(robot), np.array([0, 1, 2]), np.array([3]), 0, CPU,
             watched=[shown(watched)],
         )  # fmt: skip
         assert ("action_error_cross" in phase.evaluate(phase.network)) == bool(cross)
-        return phase._looked_up(phase.batch(Step(0, "transfer", 0)), noisy=True)
+        phase._episodes = replace(phase._episodes, preludes=preludes)
+        batch = phase.batch(Step(0, "transfer", 0))
+        return {"episode": batch["episode"], **phase._looked_up(batch, noisy=True)}
 
     for cross in (0.0, 0.5, 1.0):
         batch = seen(cross)
@@ -144,6 +146,10 @@ def test_a_share_of_moments_is_told_as_demonstrators_show_them(tmp_path: Path) -
         apart_ = (nearest - batch["told"]).norm(dim=1) / torch.where(from_others, 1000, 1)
         assert (apart_ < 20).all()  # the plan's moment nearest to now is where the skill comes from
     assert torch.equal(seen(0.0)["actions"], seen(1.0)["actions"])  # only what is told changes
+    set_back = seen(0.5, preludes=(0, 9, 0, 0))
+    from_others = set_back["told"].norm(dim=1) > 1000
+    assert from_others[set_back["episode"] == 1].all()  # nobody prompts with a video in which something is undone
+    assert not from_others[set_back["episode"] != 1].all()
 
 
 def test_what_cannot_be_told_is_refused(tmp_path: Path) -> None:

@@ -123,6 +123,14 @@ def test_masked_steps_get_no_gradient(kind: str) -> None:
     torch.manual_seed(1)
     everything = made.loss(seen(1), skills(1), actions, torch.full((1, 8), True))
     assert one.item() != pytest.approx(everything.item())
+    last, gradients = made.unet if isinstance(made, DiffusionPolicy) else made.head, []
+    last.register_full_backward_hook(lambda module, inputs, outputs: gradients.append(outputs[0]))
+    made.loss(seen(1), skills(1), actions, kept).backward()
+    (gradient,) = gradients
+    by_step = gradient.reshape(1, 8, 3) if kind == "cloning" or gradient.shape[1] == 8 else gradient.mT
+    assert not by_step[:, 3:].any()
+    assert by_step[:, :3].all()
+    made.zero_grad()
     nothing = made.loss(seen(1), skills(1), actions, torch.full((1, 8), False))
     nothing.backward()
     assert all(p.grad is None or not p.grad.any() for p in made.parameters())

@@ -11,6 +11,7 @@ import torch
 from tests.discover.made import SIZE
 from tests.discover.made import TINY as DISCOVER
 from tests.discover.made import bank as demonstrators_bank
+from xskill.compose.plan import plan_of
 from xskill.data.episodes import Episodes
 from xskill.data.frames import BankPlan, FrameBank, Making, make_bank
 from xskill.discover.encoder import SkillModel
@@ -220,8 +221,14 @@ def test_saved_and_loaded_it_acts_bit_equally(tmp_path: Path) -> None:
         aligned.append(model.network.aligner(seen["camera side"][:, -1], seen["plan"]).skill)
     assert torch.equal(*acts)
     assert torch.equal(*aligned)
+    shown = np.random.default_rng(0).integers(256, size=(30, SIZE, SIZE, 3), dtype=np.uint8)
+    assert torch.equal(*(plan_of(model, shown, 10.0).tokens for model in (once, twice)))
     with pytest.raises(CheckpointError):
         load_model(tmp_path / "nowhere", CPU)
+    wide = replace(DISCOVER, encoder=replace(DISCOVER.encoder, width=2 * DISCOVER.encoder.width))
+    save_model(Model(wide, *parts[1:-2], SkillModel(wide, (SIZE, SIZE)), parts[-1]), tmp_path / "wide", {})
+    with pytest.raises(CheckpointError, match="its skills have 64 dimensions, its policy wants 32"):
+        load_model(tmp_path / "wide", CPU)
 
 
 def test_what_cannot_be_learned_from_is_one_sentence(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from xskill.transfer.model import Model
 
 SHORTER = tuple(2 ** (step / 4) for step in range(1, 8))
 """How many times as much training videos may show as a prompt does, 1.2 to 3.4, where it is not as much."""
+VISIBLE = 3.0
+"""Standard deviation of a channel, of 255, below which a frame shows nothing but a camera's noise."""
 SHARPER = 0.008
 """By how much more skills must resemble prototypes, as a cosine, for a prompt to be read as a shorter one."""
 
@@ -41,10 +43,15 @@ class SkillPlan:
 
 @torch.no_grad()
 def plan_of(model: Model, video: Video, fps: float | None = None) -> SkillPlan:
-    """Identify the skills in a video of any body, length and size. `fps` is its frame rate, the robot's if unknown."""
+    """Identify the skills in a video of any body, length and size. `fps` is its frame rate, the robot's if unknown.
+
+    Its colours are red, green and blue, in this order; in any other the plan is of a scene in other colours. A video of
+    one frame is a plan of one skill, which then stands for all of it. Raises `DataError` where there is nothing to see.
+    """
     if not len(video):
         raise DataError("the prompt has no frames")
-    if all(np.ptp(np.asarray(video[moment : moment + 1])) == 0 for moment in {0, len(video) // 2, len(video) - 1}):
+    moments = {0, len(video) // 2, len(video) - 1}
+    if all(np.asarray(video[moment : moment + 1]).std((0, 1, 2)).max() < VISIBLE for moment in moments):
         raise DataError("the prompt shows nothing: its frames are of one colour")
     features = features_of(model.skills, video)
     skills, shorter = _read(model, features, fps / model.fps if fps else 1.0)
@@ -62,7 +69,7 @@ def plan_of(model: Model, video: Video, fps: float | None = None) -> SkillPlan:
 def _read(model: Model, features: Tensor, rate: float) -> tuple[Tensor, float]:
     """The skills of every frame (T, D), and how many times as much training videos show."""
     kept = skills_of(model.skills, features, model.discover, rate=rate)
-    if not model.transfer.aligner.rescale:
+    if not (model.transfer.aligner.kind == "tracker" and model.transfer.aligner.rescale):
         return kept, 1.0
     shorter, to_beat = 1.0, _sharpness(model, kept) + SHARPER
     for scale in SHORTER:

@@ -37,6 +37,15 @@ class Split:
         return np.array([i for i, name in enumerate(bank.episodes.names) if name in wanted], np.int64)
 
 
+def to_watch(split: Split, bank: FrameBank) -> Ints:
+    """The episodes of a bank that skills are discovered in: all that train but those in which something is undone.
+
+    Nobody else shows that, and skills that one body has alone would pull the bodies apart.
+    """
+    begins = bank.episodes.begins
+    return np.array([episode for episode in split.of(bank, split.train) if not begins[episode]], np.int64)
+
+
 def drawn(names: Sequence[str], count: int) -> set[str]:
     """Those to be held out: whose names draw the smallest numbers, so the same ones whatever else is there."""
     return set(sorted(names, key=lambda name: seed_of("held out", name))[:count])

@@ -106,8 +106,9 @@ class PlanTracker(nn.Module):
         width, kernel = config.feedforward, config.neighbours * 2 + 1
         self.look, seen = looker(config.vision, config.vision_width, size)
         self.scene = nn.Sequential(nn.ReLU(), nn.Linear(seen, width))
+        told = width * (2 if config.history else 1)
         self.moments = nn.Sequential(
-            nn.Conv1d(skill, width, kernel, padding=config.neighbours), nn.ReLU(), nn.Conv1d(width, width, 1)
+            nn.Conv1d(skill, width, kernel, padding=config.neighbours), nn.ReLU(), nn.Conv1d(told, width, 1)
         )
         self.hidden = nn.Parameter(0.02 * torch.randn(skill))
 
@@ -143,7 +144,10 @@ class PlanTracker(nn.Module):
 
     def _fit(self, images: Tensor, plan: Tensor) -> Tensor:
         """How well the scene fits each moment of the plan, (B, N), as logits."""
-        scene, moments = self.scene(self.look(as_input(images))), self.moments(F.normalize(plan, dim=-1).mT)
+        scene, shown = self.scene(self.look(as_input(images))), self.moments[:2](F.normalize(plan, dim=-1).mT)
+        if self._config.history:  # what a plan has shown by then, in whatever order, must be seen done
+            shown = torch.cat([shown, shown.cummax(-1).values], 1)
+        moments = self.moments[2](shown)
         fit: Tensor = (scene[:, None] @ moments)[:, 0].float() / moments.shape[1] ** 0.5
         return fit
 

@@ -95,6 +95,9 @@ class AlignerConfig:
     """Width of their feed-forward networks; of a tracker's comparison of scene and moment."""
     neighbours: int = 4
     """Tracker: skills on either side of a plan's moment that it is told apart by."""
+    history: bool = False
+    """Tracker: a moment is told apart by all that the plan shows before it, too, so that it does not fit where some of
+    that is not done."""
     trust: float = 1.0
     """Tracker: weight of what is seen now against what was believed; with less, what was undone is hardly noticed."""
     rescale: bool = False
@@ -110,7 +113,6 @@ class AlignerConfig:
     def __post_init__(self) -> None:
         for name in ("trust", "advance"):
             require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
-        require(self.kind == "tracker" or not self.rescale, "rescale", True, "False for a transformer")
         require(self.neighbours >= 0, "neighbours", self.neighbours, "at least 0")
         require(0 <= self.step_back < 0.5, "step_back", self.step_back, "in [0, 0.5)")
         require(0 < self.leap < 0.5, "leap", self.leap, "in (0, 0.5): a belief of nothing anywhere could never recover")

@@ -88,13 +88,16 @@ def load_model(folder: Path, device: torch.device) -> Model:
         ranges = {name: range_from(about) for name, about in stats.items()}
         height, width = config["size"]
         body = Body(tuple(config["cameras"]), (height, width), skill=config["skill"], **ranges)
+        if body.skill != discover.encoder.width:
+            raise ConfigError(f"its skills have {discover.encoder.width} dimensions, its policy wants {body.skill}")
         tokens, pace, fps = int(config["tokens"]), float(config["pace"]), float(config["fps"])
         skills, network = SkillModel(discover, body.size), TransferModel(transfer, body, tokens, pace)
         for module, name in ((skills, _SKILLS), (network, _TRANSFER)):
             weights = safetensors.torch.load_file(folder / name)
             module.load_state_dict({key: tensor.float() for key, tensor in weights.items()})
     except (OSError, KeyError, ValueError, TypeError, RuntimeError, safetensors.SafetensorError) as error:
-        raise CheckpointError(f"{folder} is not a model this version can read: {error}") from error
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__  # torch says more than one sentence
+        raise CheckpointError(f"{folder} is not a model this version can read: {first}") from error
     except (ConfigError, DataError) as error:
         raise CheckpointError(f"{folder} is not a model this version can read: {error}") from error
     return Model(discover, transfer, body, tokens, pace, fps, skills.to(device).eval(), network.to(device).eval())

@@ -32,6 +32,15 @@ class Body:
     skill: int
     """Dimensions of a skill."""
 
+    @property
+    def sizes(self) -> tuple[object, ...]:
+        """What a policy's weights depend on."""
+        return self.cameras, self.size, len(self.states.half), len(self.actions.half), self.skill
+
+    def __str__(self) -> str:
+        numbers = f"{len(self.states.half)} numbers of state, {len(self.actions.half)} of action"
+        return f"{numbers}, skills of {self.skill}, {self.size[0]}x{self.size[1]} images of {', '.join(self.cameras)}"
+
 
 class SkillPolicy(Protocol):
     """What any imitation policy must offer to be given skills."""

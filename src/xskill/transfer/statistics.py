@@ -27,16 +27,15 @@ class Range:
         return {"middle": list(self.middle), "half": list(self.half)}
 
 
-def range_of(values: npt.NDArray[np.floating], share: float = 1.0) -> Range:
-    """The range of values (N, D), or of this `share` of them, outliers left out. Raises `DataError` for NaN.
+def range_of(values: npt.NDArray[np.floating]) -> Range:
+    """The range of values (N, D). Raises `DataError` for NaN.
 
     A dimension that hardly moves, a finger that stays open, would have its noise stretched to the whole range; it is
     stretched no more than one that moves a hundredth of what the others do.
     """
     if values.ndim != 2 or not len(values) or not np.isfinite(values).all():
         raise DataError(f"the range of values needs rows of finite numbers; these are {values.shape}")
-    tail = (1 - share) / 2
-    low, high = np.quantile(values, [tail, 1 - tail], axis=0).astype(np.float64)
+    low, high = values.min(0).astype(np.float64), values.max(0).astype(np.float64)
     half = (high - low) / 2
     least = LEAST * float(np.median(half)) or 1.0
     return Range(tuple(((low + high) / 2).tolist()), tuple(np.maximum(half, least).tolist()))

@@ -74,10 +74,12 @@ class TransferPhase:
         device: torch.device,
         stores: Mapping[str, FrameStore] | None = None,
         watched: Sequence[Shown] = (),
+        body: Body | None = None,
     ) -> None:
         """`skills` (N, D) are those of the bank's frames; `train` and `held_out` its episodes.
 
-        What demonstrators have shown is `watched` where moments are to be told as they show them.
+        What demonstrators have shown is `watched` where moments are to be told as they show them. A `body` that is
+        known already is kept, or else learned about from the episodes.
         """
         episodes = bank.episodes
         if episodes.actions is None or episodes.states is None:
@@ -99,7 +101,10 @@ class TransferPhase:
         self._actions = torch.from_numpy(episodes.actions).to(device)
         rows = np.concatenate([np.arange(s, s + n) for s, n in self._spans(train)])
         ranges = range_of(episodes.states[rows]), range_of(episodes.actions[rows])
-        self.body = Body(bank.cameras, bank.size, *ranges, skills.shape[1])
+        found = Body(bank.cameras, bank.size, *ranges, skills.shape[1])
+        self.body = body or found
+        if self.body.sizes != found.sizes:
+            raise DataError(f"{bank.path} is of a robot with {found}; the model to go on from has {self.body}")
         self._width = torch.tensor(self.body.states.half, device=device)
         length = float(episodes.lengths[train].mean())
         self.tokens = config.aligner.tokens or max(1, round(length / 2))
@@ -109,6 +114,11 @@ class TransferPhase:
         self.module: nn.Module = self.network
         lookers = [part for part in self.network.modules() if isinstance(part, ResNet18 | SmallCNN)]
         self.hot: Sequence[nn.Module] = lookers  # compiling all of it would take minutes
+
+    def out_of_reach(self) -> float:
+        """The share of actions beyond the range that the policy can act in."""
+        middle, half = (torch.tensor(part, device=self._actions.device) for part in vars(self.body.actions).values())
+        return ((self._actions - middle).abs() > half * 1.001).any(1).float().mean().item()
 
     def _spans(self, episodes: Ints) -> list[tuple[int, int]]:
         pairs = zip(self._episodes.starts[episodes], self._episodes.lengths[episodes], strict=True)
@@ -136,6 +146,8 @@ class TransferPhase:
         share = torch.rand(len(chosen), generator=step.generator("moments"), dtype=torch.float64)
         others = self._counterparts.starts.shape[1] - 1
         crossing = torch.rand(len(chosen), generator=step.generator("cross")) < self._config.cross
+        if others:  # a video in which something is undone is like no prompt
+            crossing |= begins[chosen] > 0
         which = 1 + torch.randint(max(1, others), (len(chosen),), generator=step.generator("counterpart"))
         moments = self._train[chosen.numpy()], begins[chosen] + (share * lengths[chosen]).long(), which * crossing
         return self._moments(*moments, step, self._config.undo)
