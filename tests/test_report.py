@@ -103,7 +103,7 @@ def test_scores_of_its_model_are_found(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_sweep_has_one_page_for_all_its_trainings(tmp_path: Path) -> None:
     training(tmp_path / "sweep/xskill-0")
     training(tmp_path / "sweep/blind-0", steps=5)
-    scores(tmp_path / "sweep/eval", tmp_path / "sweep/xskill-0/model")
+    scores(tmp_path / "sweep/table1", tmp_path / "sweep/xskill-0/model")
     text, words = page(tmp_path / "sweep")
     assert "xskill-0" in words
     assert "blind-0" in words

@@ -18,7 +18,7 @@ from xskill.engine.folder import fingerprint, json_lines, write_file
 from xskill.engine.log import plain_console
 from xskill.engine.run import read_config
 from xskill.errors import RunError
-from xskill.version import __version__
+from xskill.version import exact_version
 
 PHASES = ("discover", "transfer")
 POINTS = 300
@@ -49,7 +49,7 @@ class Report:
     run: tyro.conf.Positional[Path]
     """Folder of a training, of a sweep, or of an episode."""
     scores: tuple[Path, ...] = ()
-    """Folders that `xskill eval` wrote (default: those in RUN/eval and runs/eval that scored its models)."""
+    """Folders that `xskill eval` wrote (default: those in RUN and runs/eval that scored its models)."""
     out: Path | None = None
     """The page (default: RUN/report.html)."""
 
@@ -90,8 +90,8 @@ def _write(folder: Path, named: Path | None, parts: Iterable[str]) -> None:
 
 
 def _made(folder: Path) -> str:
-    now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    return f"<p class=quiet>Made with xskill {escape(__version__)} on {now} from {escape(str(folder.resolve()))}</p>"
+    now, where = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", escape(str(folder.resolve()))
+    return f"<p class=quiet>Made with xskill {escape(exact_version())} on {now} from {where}</p>"
 
 
 def _episode(folder: Path) -> Iterator[str]:
@@ -161,7 +161,8 @@ def _lasted(times: Sequence[float]) -> float:
 def _scored(folder: Path) -> list[Path]:
     """Folders of scores about the models in `folder`, as they are now."""
     found = []
-    for table in [*folder.glob("eval/table.json"), *Path("runs/eval").glob("*/table.json")]:
+    inside = [*folder.glob("*/table.json"), *folder.glob("eval/*/table.json")]
+    for table in dict.fromkeys(path.resolve() for path in [*inside, *Path("runs/eval").glob("*/table.json")]):
         models = {Path(str(one.get("path"))): one.get("fingerprint") for one in _about(table.parent).get("models", [])}
         ours = {path: scored for path, scored in models.items() if folder.resolve() in path.parents}
         if ours and all(_fingerprint(path) == scored for path, scored in ours.items()):
@@ -191,7 +192,7 @@ def _scores(folders: Sequence[Path]) -> Iterator[str]:
     room = VIDEOS
     for folder in folders:
         about = _about(folder)
-        yield f"<h3>{escape(str(about.get('suite', folder.name)))}</h3>"
+        yield f"<h3>{escape(folder.name)}</h3>"
         lines = (folder / "table.md").read_text(encoding="utf-8").splitlines()
         cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
         yield _table([row for row in cells if set("".join(row)) != {"-"}])

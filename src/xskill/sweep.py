@@ -1,5 +1,7 @@
 """`xskill sweep`: all that a table needs, trained and scored one after the other; what is there is not done again."""
 
+import hashlib
+import json
 import os
 import queue
 import shlex
@@ -12,100 +14,29 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from xskill.engine.config import CORES, DATA, Device
+from xskill.engine.config import CORES, DATA, Device, did_you_mean, differences, from_json, to_json
+from xskill.engine.folder import MANIFEST, to_bytes, whole, write_file
 from xskill.engine.log import plain_console
 from xskill.errors import ConfigError, Interrupted, RunError
 from xskill.evaluate import SUITES
+from xskill.presets import PRESETS, Config
+from xskill.rows import OURS, SWEEPS, Row
+from xskill.version import exact_version
 
-
-@dataclass(frozen=True)
-class Row:
-    """A row of a table: a training, how it differs from the preset, and how its plans are read."""
-
-    name: str
-    training: str = "xskill"
-    """Names its folder; rows may share a training."""
-    words: tuple[str, ...] = ()
-    """Options that set it apart."""
-    method: str = "xskill"
-
-
-_OURS = Row("XSkill")
-_CLOCK = Row("plan read by the clock", method="clock")
-_BLIND = Row("blind to its prompt", "blind", ("--transfer.policy.blind",))
-_LOSSES = (
-    Row("XSkill without prototype loss", "no-prototype-loss", ("--discover.prototype-weight", "0")),
-    Row("XSkill without TC loss", "no-time-loss", ("--discover.time-weight", "0")),
-)
-_ALONE = ("--transfer.cross", "0")
-_AHEAD = (*_ALONE, "--transfer.policy.ahead", "16")
-_TCN = ("--discover.clip-length", "1", "--discover.prototype-weight", "0")
-
-
-def _prototypes(count: int, level: int = 0) -> Row:
-    told = ("--discover.num-prototypes", str(count), *(("--data.level", str(level)) if level else ()))
-    return Row(f"K={count}" + (f", Level {level}" if level else ""), f"k{count}" + f"-level{level}" * bool(level), told)
-
-
-def _without(name: str, *words: str) -> Row:
-    return Row(f"without {name}", name.replace(" ", "-"), (f"--transfer.{words[0]}", *words[1:]))
-
-
-SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
-    "table1": (
-        "the paper's main table: the method, ways to read the plan, ablations, what the prompt is worth",
-        (
-            _OURS,
-            _CLOCK,
-            Row("XSkill, NN-compose", method="nearest"),
-            Row("XSkill, told what is done", method="told"),
-            Row("the paper's aligner", "transformer", ("--transfer.aligner.kind", "transformer")),
-            *_LOSSES,
-            Row("told the robot's own skills only", "alone", _ALONE),
-            Row("GCD policy", "gcd", ("--transfer.policy.told", "goal", *_AHEAD), "gcd"),
-            Row("GCD policy with TCN", "gcd-tcn", (*_TCN, *_AHEAD), "gcd"),
-            _BLIND,
-            Row("the prompt's own actions replayed", method="replay"),
-            Row("scripted expert, told the order", method="scripted"),
-        ),
-    ),
-    "losses": ("with and without each loss of discovery", (_OURS, *_LOSSES)),
-    "prototypes": ("K = 32, 128, 256, 512", tuple(_prototypes(count) for count in (32, 128, 256, 512))),
-    "levels": (
-        "K = 128, 256, 512 with fewer and fewer of the task's transitions seen",
-        tuple(_prototypes(count, level) for level in (1, 2) for count in (128, 256, 512)),
-    ),
-    "fields": (
-        "each thing in transfer that `kitchen` does beyond the paper, left out by itself; and what it could do besides",
-        (
-            _OURS,
-            Row("the paper's aligner", "transformer", ("--transfer.aligner.kind", "transformer")),
-            _without("counterparts", "cross", "0"),
-            _without("the guess of actions", "policy.guess", "noise"),
-            _without("noise on skills", "skill-noise", "0"),
-            _without("noise on joints", "state-noise", "0"),
-            _without("shifted images", "shift", "0"),
-            _without("noise on plans", "plan-noise", "0"),
-            _without("hidden tokens", "plan-drop", "0"),
-            _without("warped plans", "plan-warp", "0"),
-            _without("masked padding", "no-mask-padding"),
-            Row("with spliced plans", "spliced-plans", ("--transfer.plan-splice", "0.25")),
-            Row("with undone scenes", "undone-scenes", ("--transfer.undo", "0.25")),
-        ),
-    ),
-    "pairs": ("what a prompt of two sub-tasks is worth, for models that a laptop trains", (_OURS, _CLOCK, _BLIND)),
-}
-"""Name -> what it tells, and its rows. They are scored on the suite of that name, or else on table1."""
+if TYPE_CHECKING:
+    from xskill.evaluate.command import Evaluate
 
 
 @dataclass(frozen=True)
 class Sweep:
     """Train and score all that a table needs. Interrupted, the same command goes on; a finished part is not done again.
 
-    A training that fails is named, and the others go on without it.
+    A training that fails is named, and the others go on without it. Tables share trainings and records. What has been
+    scored needs no weights any more: with OUT/records, OUT/*.json and the small files of OUT/*/model it is known.
     """
 
     demos: str
@@ -120,8 +51,8 @@ class Sweep:
     """More options for every training, in one string, as in --train="--transfer.loop.steps 2000"."""
     conditions: str = "0:32"
     """Which initial conditions, as first:end."""
-    out: Path | None = None
-    """Folder for trainings, records and the table (default: runs/sweep/NAME)."""
+    out: Path = Path("runs/sweep")
+    """Folder for trainings, records and tables."""
     device: Device = "auto"
     """Where to train and act."""
     workers: int = CORES
@@ -131,15 +62,14 @@ class Sweep:
     data_folder: Path = DATA
     """Folder for frames."""
 
-    def folder(self, name: str) -> Path:
-        """Where all of it is kept."""
-        return (self.out or Path("runs/sweep") / name).expanduser()
 
-
-def sweep(name: str, options: Sweep, out: Path) -> None:
-    """Do what the options say, in the folder `out`."""
-    console = plain_console()
-    rows = [row for row in SWEEPS[name][1] if not options.rows or row.name in options.rows]
+def sweep(name: str, options: Sweep) -> None:
+    """Do what the options say for the table of this name."""
+    console, out = plain_console(), options.out.expanduser()
+    if options.preset not in PRESETS:
+        raise ConfigError(f"there is no preset '{options.preset}'{did_you_mean(options.preset, PRESETS)}")
+    exact_version()  # of what is run, not of what is there when it ends
+    rows = [row.resolved(options.preset) for row in SWEEPS[name][1] if not options.rows or row.name in options.rows]
     if unknown := set(options.rows) - {row.name for row in rows}:
         names = ", ".join(f"'{row.name}'" for row in SWEEPS[name][1])
         raise ConfigError(f"{name} has no row '{min(unknown)}' (choose from {names})")
@@ -154,23 +84,37 @@ def sweep(name: str, options: Sweep, out: Path) -> None:
     methods = {training: [row.method for row in rows if row.training == training] for training in trainings}
     work = _Work(options, suite, methods, console, out)
     jobs = [(seed, row) for seed in options.seeds for row in trainings.values()]
-    trained = work.done(jobs)
+    for job in jobs:
+        work.check(*job)
+    left = [job for job in jobs if not work.known(*job)]
+    failed = [_folder(out, *job) for job, well in zip(left, work.done(left), strict=True) if not well]
     models: dict[str, list[Path]] = {}
-    for (_, row), (folder, well) in zip(jobs, trained.items(), strict=True):
-        if well:
+    for seed, row in jobs:
+        if (folder := _folder(out, seed, row)) not in failed:
             models.setdefault(row.training, []).append(folder / "model")
-    failed = [folder for folder, done in trained.items() if not done]
-    from xskill.evaluate.command import Evaluate, tabulate
+    from xskill.evaluate.command import tabulate
 
     scored = {row.name: (row.method, models[row.training]) for row in rows if row.training in models}
-    told = Evaluate(
-        (), options.demos, options.conditions,
-        device=options.device, workers=options.workers, data_folder=options.data_folder,
-    )  # fmt: skip
     if scored:
-        tabulate(suite, scored, told, out / "eval", console)
+        tabulate(suite, scored, _as_evaluated(options), out / name, console)
     if failed:
         raise RunError(f"{len(failed)} trainings failed, their rows are missing: {', '.join(map(str, failed))}")
+
+
+def _as_evaluated(options: Sweep) -> "Evaluate":
+    """What a sweep's options say to an evaluation."""
+    from xskill.evaluate.command import Evaluate
+
+    return Evaluate(
+        (), options.demos, options.conditions,
+        records=options.out.expanduser() / "records",
+        device=options.device, workers=options.workers, data_folder=options.data_folder,
+    )  # fmt: skip
+
+
+def _note(folder: Path) -> Path:
+    """Where the words of a training are kept when it is done."""
+    return folder.with_name(f"{folder.name}.json")
 
 
 def _folder(out: Path, seed: int, row: Row) -> Path:
@@ -186,37 +130,40 @@ class _Work:
         self._options, self._suite, self._methods, self._console, self._out = options, suite, methods, console, out
         self._running: list[subprocess.Popen[bytes]] = []
         self._scoring, self._stopping = threading.Lock(), threading.Event()
-        self._skills: dict[int, threading.Event] = {}
+        self._ours: dict[int, threading.Event] = {}
         self._places: queue.SimpleQueue[int] = queue.SimpleQueue()
         for place in range(options.at_once):
             self._places.put(place)
 
-    def done(self, jobs: Sequence[tuple[int, Row]]) -> dict[Path, bool]:
-        """Train and score rows; folder -> whether its training went well."""
-        self._skills = {seed: threading.Event() for seed, row in jobs if row.training == _OURS.training}
+    def done(self, jobs: Sequence[tuple[int, Row]]) -> list[bool]:
+        """Train and score rows; whether each training went well."""
+        if not jobs:
+            return []
+        self._ours = {seed: threading.Event() for seed, row in jobs if row.training == OURS.training}
         with ThreadPoolExecutor(len(jobs)) as pool:
             try:
-                well = list(pool.map(self._one, jobs))
+                return list(pool.map(self._one, jobs))
             except KeyboardInterrupt:
                 raise Interrupted("interrupted; the same command goes on") from None
             finally:
                 self._stopping.set()
                 for process in self._running:
                     process.terminate()  # it ends with a checkpoint
-        return dict(zip((_folder(self._out, *job) for job in jobs), well, strict=True))
 
     def _one(self, job: tuple[int, Row]) -> bool:
         seed, row = job
-        ours = row.training == _OURS.training
-        if not ours and seed in self._skills:
-            self._skills[seed].wait()  # they may be the same
         folder, alone = _folder(self._out, seed, row), self._options.at_once == 1
+        if _borrows(row) and seed in self._ours:
+            while not _skills(self._out, seed) and not self._ours[seed].wait(1):
+                pass
         with self._place() as place:
             try:
                 well = self._trained(folder, seed, row, place)
             finally:
-                if ours:
-                    self._skills[seed].set()
+                if row.training == OURS.training:
+                    self._ours[seed].set()
+            if well:
+                write_file(_note(folder), to_bytes(self._told(seed, row)))
             if well and alone:
                 self._score(folder, self._methods[row.training])
         if well and not alone:
@@ -232,15 +179,55 @@ class _Work:
         finally:
             self._places.put(place)
 
+    def _words(self, seed: int, row: Row) -> list[str]:
+        """The words of a training, but for the demonstrations."""
+        return [row.preset or self._options.preset, "--seed", str(seed), *row.words, *shlex.split(self._options.train)]
+
+    def _told(self, seed: int, row: Row) -> dict[str, Any]:
+        """All that decides what a training comes to."""
+        words, demos = self._words(seed, row), Path(self._options.demos).expanduser()
+        told: dict[str, Any] = {"train": shlex.join(words), "preset": to_json(PRESETS[words[0]][1])}
+        if "--data.demos" not in words:
+            told["demos"] = hashlib.sha256(demos.read_bytes()).hexdigest()[:16] if demos.is_file() else str(demos)
+        return told
+
+    def check(self, seed: int, row: Row) -> None:
+        """Raises `ConfigError` for a training that was told otherwise before."""
+        folder, now = _folder(self._out, seed, row), self._told(seed, row)
+        try:
+            before = json.loads(_note(folder).read_bytes())
+            before["preset"] = to_json(from_json(Config, before["preset"]))  # what is new since has its default
+        except FileNotFoundError:
+            return
+        except (ValueError, KeyError, TypeError, ConfigError):
+            raise ConfigError(f"{_note(folder)} does not say how {folder} was trained; delete both") from None
+        for name, (old, new) in differences(before, now).items():
+            raise ConfigError(f"{folder} was trained with another {name}: `{old}`, now `{new}`; choose another --out")
+
+    def known(self, seed: int, row: Row) -> bool:
+        """Whether all that is to be known of a training is; then its weights may be gone."""
+        from xskill.evaluate.command import all_scored
+
+        folder = _folder(self._out, seed, row)
+        if not _note(folder).is_file() or not (folder / "model" / MANIFEST).is_file():
+            return False
+        if all_scored(self._suite, folder / "model", self._methods[row.training], _as_evaluated(self._options)):
+            self._console.print(f"{row.name}, seed {seed}: scored already")
+            return True
+        if not whole(folder / "model"):
+            raise RunError(
+                f"the weights of {folder} are gone, and {self._suite} needs them; to train it again, delete {folder} "
+                f"and {_note(folder)}"
+            )
+        return False
+
     def _trained(self, folder: Path, seed: int, row: Row, place: int) -> bool:
         """Train a row, or go on with it; a finished one is only looked at."""
         options = self._options
         _borrow_skills(folder, seed, row, self._out)
         begun = ["--resume"] if folder.exists() else []
-        words = [
-            options.preset, "--data.demos", options.demos, "--seed", str(seed), *row.words,
-            *shlex.split(options.train), "--out", str(folder), *self._common(), *begun,
-        ]  # fmt: skip
+        demos = [] if "--data.demos" in row.words else ["--data.demos", options.demos]
+        words = [*self._words(seed, row), *demos, "--out", str(folder), *self._common(), *begun]
         self._console.print(f"{row.name}, seed {seed}: xskill train {shlex.join(words)}")
         code = self._run(["train", *words], folder.name, _gpu(place, options.at_once))
         if options.at_once > 1:
@@ -251,9 +238,12 @@ class _Work:
 
     def _score(self, folder: Path, methods: Sequence[str]) -> None:
         """Have a model's records made; the table is made of them, and of what is still missing then."""
-        told = ["--demos", self._options.demos, "--conditions", self._options.conditions, *self._common()]
+        demos = ["--demos", self._options.demos] if self._suite != "pairs" else []  # which has its own
+        told = [*demos, "--conditions", self._options.conditions, *self._common()]
         words = [self._suite, "--model", str(folder / "model"), "--methods", *methods, *told]
-        self._run(["eval", *words, "--out", str(self._out / "eval")], folder.name, {})
+        places = ["--out", str(folder / "eval" / self._suite), "--records", str(self._out / "records")]
+        if self._run(["eval", *words, *places], folder.name, {}):
+            self._console.print(f"{folder} could not be scored yet", style="yellow", soft_wrap=True)
 
     def _common(self) -> list[str]:
         options = self._options
@@ -293,11 +283,26 @@ def _gpu(place: int, places: int) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": named[place % count]} if count > 1 else {}
 
 
+def _borrows(row: Row) -> bool:
+    """Whether a row differs from the first in transfer alone: its discovery would come to the same."""
+    others = row.preset or any(word.startswith(("--discover.", "--data.")) for word in row.words)
+    return row.training != OURS.training and not others
+
+
+def _skills(out: Path, seed: int) -> Path | None:
+    """Where the first row has discovered skills, if it has."""
+    first = out / f"{OURS.training}-{seed}"
+    try:
+        done = json.loads((first / "discover/done.json").read_bytes())
+        return first if whole(first / done["result"]["checkpoint"]) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def _borrow_skills(folder: Path, seed: int, row: Row, out: Path) -> None:
-    """Take over discovery from the first row where only transfer differs: it would come to the same."""
-    first = out / f"{_OURS.training}-{seed}"
-    same = not any(word.startswith(("--discover.", "--data.")) for word in row.words)
-    if same and row.training != _OURS.training and not folder.exists() and (first / "discover/done.json").exists():
+    """Take over what the first row has discovered where that is the same."""
+    first = _skills(out, seed)
+    if first and _borrows(row) and not folder.exists():
         aside = folder.with_name(f".aside-{folder.name}")
         shutil.rmtree(aside, ignore_errors=True)
         shutil.copytree(first / "discover", aside / "discover")

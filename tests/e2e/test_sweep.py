@@ -11,35 +11,55 @@ import pytest
 
 from tests.conftest import Command
 from xskill.cli import main
-from xskill.sweep import SWEEPS, Row
+from xskill.rows import SWEEPS
+
+ROWS = (
+    "XSkill", "plan read by the clock", "XSkill, NN-compose", "XSkill, told what is done", "GCD policy",
+    "GCD policy with TCN", "blind to its prompt", "the prompt's own actions replayed",
+    "scripted expert, told the order",
+)  # fmt: skip
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # ten episodes of full length
+@pytest.mark.timeout(600)  # 45 episodes of full length, four trainings
 def test_a_sweep_trains_scores_and_goes_on(xskill: Command, tmp_path: Path) -> None:
     few = "--discover.loop.steps 4 --transfer.loop.steps 4 --discover.loop.checkpoint-every 4"
     words = ("sweep", "table1", "--demos", "puppets:8", "--preset", "debug", "--conditions", "0:1", "--device", "cpu")
-    words, told = (*words, f"--train={few}"), ("--rows", "XSkill", "blind to its prompt")
+    words, told = (*words, f"--train={few}"), ("--rows", *ROWS)
     first = xskill(*words, *told, "--at-once", "2")
     assert first.returncode == 0, first.stderr
-    out = tmp_path / "runs/sweep/table1"
+    out = tmp_path / "runs/sweep"
     # The blind one differs in transfer alone, so it has its skills from the other.
     logs = {name: (out / f"{name}-0.log").read_text() for name in ("xskill", "blind")}
     assert [log.count("discover: trained with this config already") for log in logs.values()] == [0, 1]
-    table = (out / "eval/table.md").read_text().splitlines()
-    rows = [line.split("|")[1].strip() for line in table if line.startswith("| **")]
-    assert rows == ["**XSkill**", "**blind to its prompt**"]
-    assert table[-1].startswith("XSkill less blind to its prompt: ")
+    table = (out / "table1/table.md").read_text().splitlines()
+    rows = [line.split("|")[1].strip(" *") for line in table if line.startswith("| **")]
+    assert rows == list(ROWS)
+    compared = [line.split(":")[0] for line in table if line.startswith("XSkill less")]
+    assert compared == [f"XSkill less {row}" for row in ROWS[1:]]
     assert "blind to its prompt" in (out / "report.html").read_text()
     configs = [json.loads((out / f"{name}-0/model/config.json").read_text()) for name in ("xskill", "blind")]
     assert [config["transfer"]["policy"]["blind"] for config in configs] == [False, True]
-    records = {path.name: path.read_bytes() for path in (out / "eval").glob("*.jsonl")}
-    assert len(records) == 2
+    records = {path.name: path.read_bytes() for path in (out / "records").glob("*.jsonl")}
+    assert len(records) == len(ROWS)
 
-    again = xskill(*words, *told)
-    assert again.returncode == 0, again.stderr
-    assert again.stdout.count("not run again") == 4
-    assert {path.name: path.read_bytes() for path in (out / "eval").glob("*.jsonl")} == records
+    for weights in [*out.rglob("*.safetensors"), *out.rglob("*.log"), *out.rglob("log.jsonl")]:
+        weights.unlink()  # what has been scored is known without them, to other tables, too
+    for again in (xskill(*words, *told), xskill(words[0], "losses", *words[2:], "--rows", "XSkill")):
+        assert again.returncode == 0, again.stderr
+        assert "scored already" in again.stdout
+        assert "xskill train" not in again.stdout
+    assert (out / "table1/table.md").read_text().splitlines() == table
+    assert "| **XSkill** |" in (out / "losses/table.md").read_text()
+    assert {path.name: path.read_bytes() for path in (out / "records").glob("*.jsonl")} == records
+    other = xskill(*words, *told, "--seeds", "0", "--train=--transfer.loop.steps 5")
+    assert other.returncode == 2
+    assert (
+        "runs/sweep/xskill-0 was trained with another train: `debug --seed 0 --discover.loop.steps 4 " in other.stderr
+    )
+    more = xskill(*words, "--rows", "XSkill", "--conditions", "0:2")
+    assert more.returncode == 1
+    assert "the weights of runs/sweep/xskill-0 are gone, and table1 needs them" in more.stderr
 
     failing = xskill(*words[:-1], "--train=--transfer.batch-size 0", "--rows", "XSkill", "--out", "bad")
     assert failing.returncode == 1
@@ -53,7 +73,7 @@ def test_an_interrupted_sweep_stops_its_trainings_with_a_checkpoint(tmp_path: Pa
     many = "--discover.loop.steps 100000 --discover.loop.checkpoint-every 50000"
     words = ("sweep", "table1", "--demos", "puppets:8", "--preset", "debug", "--device", "cpu", f"--train={many}")
     process = subprocess.Popen([sys.executable, "-m", "xskill", *words, *rows, "--at-once", "2"], cwd=tmp_path)
-    runs = [tmp_path / f"runs/sweep/table1/{name}-0/discover" for name in ("blind", "alone")]
+    runs = [tmp_path / f"runs/sweep/{name}-0/discover" for name in ("blind", "alone")]
     deadline = time.monotonic() + 300
     while not all((run / "log.jsonl").exists() for run in runs):  # both train at the same time
         assert time.monotonic() < deadline
@@ -82,9 +102,10 @@ def test_what_cannot_be_swept_is_one_sentence(
     assert answer in capfd.readouterr().err
 
 
-def test_every_training_has_one_name_and_every_row_another() -> None:
+def test_tables_share_trainings_that_are_the_same_and_no_others() -> None:
+    trained: dict[str, tuple[str, ...]] = {}
     for _, rows in SWEEPS.values():
         assert len({row.name for row in rows}) == len(rows)
-        trained: dict[str, Row] = {}
-        for row in rows:
-            assert trained.setdefault(row.training, row).words == row.words
+        for row in (row.resolved("kitchen") for row in rows):
+            assert trained.setdefault(row.training, (row.preset, *row.words)) == (row.preset, *row.words)
+    assert len(set(trained.values())) == len(trained)

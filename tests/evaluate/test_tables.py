@@ -61,7 +61,8 @@ def test_what_was_redone_counts_among_what_was_undone() -> None:
     assert found["u"]["redone"] == pytest.approx(2 / 3)
     table = markdown("perturb", {"XSkill": found}).splitlines()
     assert table[2].startswith("| **XSkill**: what was undone is done again | **66.7** (")
-    assert table[3].startswith("| XSkill: and then the rest, in order | **25.0** (")
+    assert table[3].startswith("| XSkill: and then the rest, in order | **33.3** (")
+    assert table[4].startswith("| XSkill: score | **56.2** (")
 
 
 def test_the_papers_numbers_stand_beside_ours() -> None:

@@ -2,15 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import mujoco
 import numpy as np
-import torch
 from rich.console import Console
 
 from xskill.compose.plan import SkillPlan, plan_of
@@ -20,7 +18,7 @@ from xskill.data.split import drawn
 from xskill.data.video import write_video
 from xskill.engine.config import CORES, DATA, Device, did_you_mean, first_end, from_json
 from xskill.engine.distributed import chosen
-from xskill.engine.folder import check_folder, fingerprint, json_lines, make_folder, to_bytes, write_file
+from xskill.engine.folder import fingerprint, json_lines, make_folder, read_manifest, to_bytes, write_file
 from xskill.engine.log import Bars, plain_console
 from xskill.engine.seeds import seed_of
 from xskill.errors import ConfigError, DataError
@@ -44,7 +42,7 @@ from xskill.kitchen.film import FPS, film_of, shoot_all
 from xskill.kitchen.render import RenderOptions
 from xskill.kitchen.scripted import NEW_PAIRS, demonstrations, prompts_of
 from xskill.transfer.model import Model, load_model
-from xskill.version import __version__
+from xskill.version import exact_version, versions
 
 PROTOCOL = 2
 """Counts up when what is scored changes, so that old records are not taken for new ones."""
@@ -77,6 +75,9 @@ class Evaluate:
     """What is scored: xskill, clock, nearest, gcd (for models that are told goals), told, replay, scripted."""
     out: Path | None = None
     """Folder for records, tables and videos (default: runs/eval/SUITE)."""
+    records: Path | None = None
+    """Folder for records, if they are not only for this table. With those of a model that has been scored, its weights
+    are not needed any more."""
     videos: bool = False
     """Also write videos of the first, the worst and a random episode of each method."""
     json: bool = False
@@ -109,6 +110,7 @@ def tabulate(
 ) -> None:
     """Score what is named, row by row, a method and the models of several trainings each; write and print the table."""
     conditions = _conditions(options.conditions)
+    exact_version()  # of what is run, not of what is there when it ends
     benches = {path: _Bench(path.expanduser(), suite, options, console) for _, paths in rows.values() for path in paths}
     for _, paths in rows.values():
         if len({benches[path].key("xskill") for path in paths}) < len(paths):
@@ -116,52 +118,61 @@ def tabulate(
     for method, paths in rows.values():
         for path in paths:
             benches[path].check(method)
+    kept = options.records.expanduser() if options.records else out
     make_folder(out)
-    results, records, names = {}, {}, []
+    make_folder(kept)
+    results, records, names = {}, {}, {}
     for name, (method, paths) in rows.items():
         scored: dict[str, list[Record]] = {}
         seeds = [benches[path].seed for path in paths]
         for bench in (benches[path] for path in paths):
-            key = bench.key(method)
+            todo = trials(suite, bench.columns, bench.prompts, conditions)
+            key = bench.scored_as(method, todo, kept)
             if key in scored:  # a method that needs no model is scored once
                 continue
-            todo = trials(suite, bench.columns, bench.prompts, conditions)
             with Bars(console) as bars:
-                scored[key] = _finished(
-                    todo, bench.performer(method), out / f"{method}-{key}.jsonl", options.workers, name, bars
-                )
+                path = _records(kept, method, key)
+                scored[key] = _finished(todo, partial(bench.performer, method), path, options.workers, name, bars)
+            names[path.stem] = sorted({str(line.get("made", "not known")) for line in json_lines(path)})
             if options.videos:
                 _write_videos(todo, scored[key], bench, method, out / "videos" / f"{method}-{key}")
         own = seeds if len(set(seeds)) == len(seeds) else range(len(seeds))
         records[name] = dict(zip(own, scored.values(), strict=False))  # less where no model is needed
         results[name] = summary(list(scored.values()))
-        names += [f"{method}-{key}" for key in scored]
     table, ahead = markdown(suite, results), comparisons(records)
     if ahead:
         told = sentences(next(iter(records)), ahead)
         table += f"\n\nScores, episode by episode, all columns of a condition together, then each:\n\n{told}"
-    about = {"xskill": __version__, "torch": torch.__version__, "mujoco": mujoco.__version__, "suite": suite}
+    about: dict[str, Any] = {"versions": versions(), "suite": suite}
     about |= {"conditions": options.conditions, "records": names}
     about |= {"models": [bench.about() for bench in benches.values()]}
     write_file(out / "table.md", (table + "\n").encode())
     write_file(out / "table.json", to_bytes({"about": about, "results": results, "comparisons": ahead}))
     console.print(table)
-    console.print(f"records, one line an episode, in {out}")
+    console.print(f"records, one line an episode, in {kept}")
     if options.json:
         console.print(json.dumps(results))
 
 
+def all_scored(suite: str, path: Path, methods: Sequence[str], options: Evaluate) -> bool:
+    """Whether there is a record of every episode of a model already, in the folder for records."""
+    assert options.records is not None
+    bench, folder = _Bench(path, suite, options, plain_console(quiet=True)), options.records
+    todo = trials(suite, bench.columns, bench.prompts, _conditions(options.conditions))
+    return all(not _left(todo, _records(folder, method, bench.scored_as(method, todo, folder))) for method in methods)
+
+
 class _Bench:
-    """A model and all that it is to be shown."""
+    """A model and all that it is to be shown. Its weights are read when they are needed."""
 
     def __init__(self, path: Path, suite: str, options: Evaluate, console: Console) -> None:
         self.path, self._suite, self._options, self._device = path, suite, options, chosen(options.device)
-        self._manifest = check_folder(path)
+        self._manifest = read_manifest(path)
         if "data" not in self._manifest:
             raise DataError(f"{path} does not say what it was trained on, so nobody knows what it has not seen")
         self.data = from_json(DataConfig, self._manifest["data"], f"{path}: data")
         papers, wanted = self.data.unseen == DataConfig().unseen, suite != "validation"
-        if papers != wanted and suite not in ("pairs", "seen"):
+        if papers != wanted and suite not in ("pairs", "perturb", "seen"):
             about = "is about the paper's task" if wanted else "is for any other task"
             raise ConfigError(f"{path} was trained with {', '.join(self.data.unseen)} unseen; {suite} {about}")
         if not self.data.demonstrators:
@@ -187,13 +198,21 @@ class _Bench:
         for problem in read.problems:
             console.print(f"passed over: {problem}", style="yellow")
         if suite == "orders":
-            trained = self._demonstrations(self.data.demos).good if options.demos else ()
-            return new_orders([*read.good, *trained])
+            trained = self._learned_from() if options.demos else {self.data.demos}
+            return new_orders([demo for source in trained for demo in self._demonstrations(source).good] + [*read.good])
         if suite == "seen":
             train = split(read.good, self.data.unseen, self.data.level, self.data.held_out).train
             some = drawn(train, PROMPTS)
             return [demo for demo in read.good if demo.title in some]
         return [demo for demo in read.good if demo.order == self.data.unseen]
+
+    def _learned_from(self) -> set[str]:
+        """The demonstrations that a model was trained on, and those that what it went on from was."""
+        found, about = set(), self._manifest
+        while about:
+            found.add(from_json(DataConfig, about["data"], f"{self.path}: data").demos)
+            about = about.get("base", {})
+        return found
 
     def _demonstrations(self, source: str) -> Demonstrations:
         data, where, workers = self.data, self._options.data_folder.expanduser(), self._options.workers
@@ -216,17 +235,25 @@ class _Bench:
         if method == "replay" and self._suite == "orders":
             raise ConfigError("nobody has recorded the new orders, so there are no actions to replay")
 
-    def key(self, method: str) -> str:
-        """Names what is scored: another when the suite, the weights or the prompts are."""
+    def key(self, method: str, device: str = "") -> str:
+        """Names what is scored: another when the suite, the weights, the prompts or the kind of device are."""
         weights = fingerprint(self._manifest) if METHODS[method][0] else self.data.size
-        named = json.dumps([PROTOCOL, self._suite, self._prompts_key, weights, self._device.type], sort_keys=True)
-        return hashlib.sha256(named.encode()).hexdigest()[:8]
+        named = [PROTOCOL, self._suite, self._prompts_key, weights, device or self._device.type]
+        return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:8]
+
+    def scored_as(self, method: str, todo: Sequence[Trial], folder: Path) -> str:
+        """The key of its records: where no device was asked for, of any on which all was scored; or of this one."""
+        for device in ("cuda", "cpu") if self._options.device == "auto" else ():
+            key = self.key(method, device)
+            if not _left(todo, _records(folder, method, key)):
+                return key
+        return self.key(method)
 
     def about(self) -> dict[str, Any]:
         """What to keep with the numbers."""
         manifest = {name: value for name, value in self._manifest.items() if name != "files"}
         told = {"path": str(self.path.resolve()), "fingerprint": fingerprint(self._manifest)}
-        return {**told, "prompts": self._prompts_key, "device": self._device.type, **manifest}
+        return {**told, "prompts": self._prompts_key, **manifest}
 
     @property
     def model(self) -> Model:
@@ -264,21 +291,34 @@ class _Bench:
         return bank.videos("side")
 
 
+def _records(folder: Path, method: str, key: str) -> Path:
+    return folder / f"{method}-{key}.jsonl"
+
+
+def _known(path: Path) -> dict[tuple[str, int], Record]:
+    return {(record.setting, record.condition): record for record in read_records(path)}
+
+
+def _left(todo: Sequence[Trial], path: Path) -> list[Trial]:
+    """The trials of which `path` has no record."""
+    known = _known(path)
+    return [trial for trial in todo if (trial.setting.name, trial.condition) not in known]
+
+
 def _finished(
-    todo: Sequence[Trial], performer: Performer, path: Path, workers: int, name: str, bars: Bars
+    todo: Sequence[Trial], performer: Callable[[], Performer], path: Path, workers: int, name: str, bars: Bars
 ) -> list[Record]:
     """The record of every trial, those in `path` read, the others made and added there at once."""
-    known = {(record.setting, record.condition): record for record in read_records(path)}
-    wanted = [(trial.setting.name, trial.condition) for trial in todo]
-    left = [trial for trial, key in zip(todo, wanted, strict=True) if key not in known]
+    left = _left(todo, path)
     bars.advance(name, len(todo) - len(left), len(todo))
-    with path.open("ab", buffering=0) as file:
-        file.write(b"\n" if left and file.tell() else b"")  # ends a line that a kill may have torn
-        for record in roll_out(left, performer, workers=workers):
-            file.write(json.dumps(asdict(record)).encode() + b"\n")
-            known[record.setting, record.condition] = record
-            bars.advance(name, 1, len(todo))
-    return [known[key] for key in wanted]
+    if left:
+        with path.open("ab", buffering=0) as file:
+            file.write(b"\n" if file.tell() else b"")  # ends a line that a kill may have torn
+            for record in roll_out(left, performer(), workers=workers):
+                file.write(json.dumps(asdict(record) | {"made": exact_version()}).encode() + b"\n")
+                bars.advance(name, 1, len(todo))
+    known = _known(path)
+    return [known[trial.setting.name, trial.condition] for trial in todo]
 
 
 def read_records(path: Path) -> list[Record]:
@@ -286,6 +326,7 @@ def read_records(path: Path) -> list[Record]:
     records = []
     for values in json_lines(path):
         try:
+            values.pop("made", None)  # which xskill has made it
             values["asked"], values["completed"] = tuple(values["asked"]), tuple(map(tuple, values["completed"]))
             values["undone"] = tuple(values["undone"]) if values["undone"] else None
             records.append(Record(**values))

@@ -17,7 +17,7 @@ from xskill.engine.config import Device
 from xskill.engine.folder import make_folder, to_bytes, write_file
 from xskill.engine.log import plain_console
 from xskill.errors import ConfigError, RunError
-from xskill.evaluate.protocol import ROBOT, Setting, Trial
+from xskill.evaluate.protocol import EXTRA_STEPS, ROBOT, Setting, Trial
 from xskill.evaluate.rollouts import Pixels, Record, Robots, filmed, side_by_side, watched
 from xskill.kitchen.env import initial_state
 from xskill.kitchen.film import FPS
@@ -29,7 +29,8 @@ from xskill.transfer.model import Model
 class Compose:
     """Let the robot do what a video shows: one episode, and a film, a picture and a record of it.
 
-    Any length, size and frame rate will do; frames are resized to what the model knows, whatever their shape.
+    Any size and frame rate will do, and up to ten minutes; frames are resized to what the model knows, whatever their
+    shape.
     """
 
     model: Path
@@ -47,7 +48,7 @@ class Compose:
     condition: int = 0
     """Initial condition, by number."""
     steps: int = 0
-    """Steps the robot has (default: 70 for each sub-task asked for, 280 when none are)."""
+    """Steps the robot has (default: 70 for each sub-task asked for, 280 when none are, and 100 more with --undo)."""
     reading: Reading | None = None
     """How the plan is read: by the model's aligner, by the clock, or by nearest neighbours (default: the first, unless
     the model is told goals)."""
@@ -61,7 +62,8 @@ def compose(options: Compose) -> None:
     asked, undo = check_tasks(options.asked), _undo(options.undo)
     if options.condition < 0 or options.steps < 0:
         raise ConfigError(f"--condition {options.condition} and --steps {options.steps} must not be below 0")
-    steps, out = options.steps or STEPS_PER_TASK * (len(asked) or 4), options.out.expanduser()
+    usual = STEPS_PER_TASK * (len(asked) or 4) + (EXTRA_STEPS if undo else 0)
+    steps, out = options.steps or usual, options.out.expanduser()
     if undo and not 0 < undo[1] < steps:
         raise ConfigError(f"--undo {undo[0]}@{undo[1]}: the episode lasts from step 1 to step {steps - 1}")
     own_folder(out)

@@ -1,0 +1,142 @@
+"""What the tables are made of: for each row a training, and how it is read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from xskill.presets import PRESETS
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: a training, how it differs from the preset, and how its plans are read."""
+
+    name: str
+    training: str = "xskill"
+    """Names its folder; rows may share a training."""
+    words: tuple[str, ...] = ()
+    """Options that set it apart."""
+    method: str = "xskill"
+    preset: str = ""
+    """What it starts from, if not from what the others do."""
+    prototypes: int = 0
+    """How many, if they are what a table is about."""
+
+    def resolved(self, preset: str) -> "Row":
+        """The row with its number of prototypes among its words, unless the preset has as many."""
+        if self.prototypes in (0, PRESETS[self.preset or preset][1].discover.num_prototypes):
+            return self
+        training = f"k{self.prototypes}" + f"-{self.training}" * (self.training != OURS.training)
+        words = ("--discover.num-prototypes", str(self.prototypes), *self.words)
+        return replace(self, training=training, words=words, prototypes=0)
+
+
+OURS = Row("XSkill")
+_TOLD = Row("XSkill, told what is done", method="told")
+_EXPERT = Row("scripted expert, told the order", method="scripted")
+_CLOCK = Row("plan read by the clock", method="clock")
+_BLIND = Row("blind to its prompt", "blind", ("--transfer.policy.blind",))
+_LOSSES = (
+    Row("XSkill without prototype loss", "no-prototype-loss", ("--discover.prototype-weight", "0")),
+    Row("XSkill without TC loss", "no-time-loss", ("--discover.time-weight", "0")),
+)
+_ALONE = Row("told the robot's own skills only", "alone", ("--transfer.cross", "0"))
+_UNDONE = Row("with undone scenes", "undone-scenes", ("--transfer.undo", "0.25"))
+_SETBACKS = Row("with undone scenes and setbacks", "setbacks", (*_UNDONE.words, "--data.setbacks", "300"))
+_SAT = ("kind transformer", "vision resnet18", "layers 16")
+_PAPERS = Row("the paper's aligner", "transformer", tuple(" ".join(f"--transfer.aligner.{w}" for w in _SAT).split()))
+_AHEAD = (*_ALONE.words, "--transfer.policy.ahead", "16")
+_TCN = ("--discover.clip-length", "1", "--discover.prototype-weight", "0")
+
+
+def _level(level: int) -> Row:
+    return Row(f"XSkill, Level {level}", f"level{level}", ("--data.level", str(level)))
+
+
+def _prototypes(count: int, like: Row = OURS) -> Row:
+    return replace(like, name=like.name.replace("XSkill", f"K={count}"), prototypes=count)
+
+
+def _unseen(*order: str) -> Row:
+    return Row(f"unseen: {', '.join(order)}", "unseen-" + "-".join(order), ("--data.unseen", *order))
+
+
+def _faster(speed: str) -> Row:
+    return Row(f"XSkill, all videos {speed} times as fast", f"speed{speed}", ("--data.speed", speed))
+
+
+def _without(name: str, *words: str) -> Row:
+    return Row(f"without {name}", f"no-{name.replace(' ', '-')}", (f"--transfer.{words[0]}", *words[1:]))
+
+
+SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
+    "table1": (
+        "the paper's main table: the method, ways to read the plan, ablations, what the prompt is worth",
+        (
+            OURS,
+            _CLOCK,
+            Row("XSkill, NN-compose", method="nearest"),
+            _TOLD,
+            _PAPERS,
+            *_LOSSES,
+            _ALONE,
+            Row("GCD policy", "gcd", ("--transfer.policy.told", "goal", *_AHEAD), "gcd"),
+            Row("GCD policy with TCN", "gcd-tcn", (*_TCN, *_AHEAD), "gcd"),
+            _BLIND,
+            Row("the prompt's own actions replayed", method="replay"),
+            _EXPERT,
+        ),
+    ),
+    "headline": (
+        "the method, also with fewer transitions seen, a red sphere, scripted demonstrations; the paper's own sizes",
+        (
+            OURS,
+            replace(_SETBACKS, name="XSkill, with undone scenes and setbacks"),
+            _level(1),
+            Row("XSkill, red sphere", "red", ("--data.demonstrators", "red-sphere")),
+            Row("XSkill, from scripted demonstrations", "scripted", ("--data.demos", "scripted")),
+            Row("paper-kitchen", "paper", preset="paper-kitchen"),
+            replace(_level(1), name="paper-kitchen, Level 1", training="paper-level1", preset="paper-kitchen"),
+        ),
+    ),
+    "speeds": ("as in the paper: demonstrators' training videos as fast as prompts", (_faster("1.3"), _faster("1.5"))),
+    "validation": (
+        "other orders than the paper's left out, one at a time: what choices are made by",
+        (
+            _unseen("microwave", "kettle", "light", "hinge"),
+            _unseen("kettle", "bottom-burner", "light", "slide"),
+            _unseen("microwave", "kettle", "bottom-burner", "slide"),
+        ),
+    ),
+    "losses": ("with and without each loss of discovery", (OURS, *_LOSSES)),
+    "prototypes": ("K = 32, 128, 256, 512", tuple(_prototypes(count) for count in (32, 128, 256, 512))),
+    "levels": (
+        "K = 128, 256, 512 with fewer and fewer of the task's transitions seen",
+        tuple(_prototypes(count, _level(level)) for level in (1, 2) for count in (128, 256, 512)),
+    ),
+    "fields": (
+        "each thing in transfer that `kitchen` does beyond the paper, left out by itself; and what it could do besides",
+        (
+            OURS,
+            _PAPERS,
+            replace(_ALONE, name="without counterparts"),
+            _without("the guess of actions", "policy.guess", "noise"),
+            _without("noise on skills", "skill-noise", "0"),
+            _without("noise on joints", "state-noise", "0"),
+            _without("shifted images", "shift", "0"),
+            _without("noise on plans", "plan-noise", "0"),
+            _without("hidden tokens", "plan-drop", "0"),
+            _without("warped plans", "plan-warp", "0"),
+            _without("masked padding", "no-mask-padding"),
+            Row("with spliced plans", "spliced-plans", ("--transfer.plan-splice", "0.25")),
+            _UNDONE,
+            _SETBACKS,
+            Row("with a plan's history", "history", ("--transfer.aligner.history",)),
+        ),
+    ),
+    "perturb": (
+        "is what was undone done again, by itself, told what is done, shown how in training; by the script",
+        (OURS, _TOLD, _UNDONE, _SETBACKS, replace(_SETBACKS, name=f"{_SETBACKS.name}, told", method="told"), _EXPERT),
+    ),
+    "pairs": ("what a prompt of two sub-tasks is worth, for models that a laptop trains", (OURS, _CLOCK, _BLIND)),
+}
+"""Name -> what it tells, and its rows. They are scored on the suite of that name, or else on table1."""
