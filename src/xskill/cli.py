@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -120,14 +121,18 @@ def sweep(args: Sequence[str]) -> None:
     from xskill.sweep import Sweep
     from xskill.sweep import sweep as run
 
-    name = _first(args, "sweep TABLE --demos PATH", {name: about for name, (about, _) in SWEEPS.items()})
-    if name is not None:
-        options = tyro.cli(Sweep, prog=f"xskill sweep {name}", args=args[1:], config=_TYRO)
-        try:
-            run(name, options)
-        finally:
-            if (folder := options.out.expanduser()).exists():
-                _report_on(folder)
+    usage, known = "sweep TABLE --demos PATH", {name: about for name, (about, _) in SWEEPS.items()}
+    if _first(args, usage, known) is None:
+        return
+    names = list(takewhile(lambda arg: not arg.startswith("-"), args))
+    for name in names:
+        _first([name], usage, known)
+    options = tyro.cli(Sweep, prog=f"xskill sweep {' '.join(names)}", args=args[len(names) :], config=_TYRO)
+    try:
+        run(names, options)
+    finally:
+        if (folder := options.out.expanduser()).exists():
+            _report_on(folder)
 
 
 def _first(args: Sequence[str], usage: str, known: Mapping[str, str]) -> str | None:
@@ -220,7 +225,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "discover": (partial(train, command="discover"), "train the first phase of a preset alone: skills"),
     "compose": (compose, "let the robot do what a video shows: `xskill compose --model FOLDER --prompt video.mp4`"),
     "eval": (evaluate, "score trained models: `xskill eval table1 --model FOLDER`"),
-    "sweep": (sweep, "train and score all that a table needs: `xskill sweep table1 --demos PATH`"),
+    "sweep": (sweep, "train and score all that tables need: `xskill sweep table1 fields --demos PATH`"),
     "report": (report, "a page of a run's curves, scores, pictures and videos, or of an episode: `xskill report RUN`"),
     "data": (data, "make datasets: `xskill data make kitchen`"),
     "info": (info, "versions, devices, rendering, what is missing for what"),

@@ -44,6 +44,8 @@ _UNDONE = Row("with undone scenes", "undone-scenes", ("--transfer.undo", "0.25")
 _SETBACKS = Row("with undone scenes and setbacks", "setbacks", (*_UNDONE.words, "--data.setbacks", "300"))
 _SAT = ("kind transformer", "vision resnet18", "layers 16")
 _PAPERS = Row("the paper's aligner", "transformer", tuple(" ".join(f"--transfer.aligner.{w}" for w in _SAT).split()))
+_FRAMES = Row("XSkill, raw frames", "frames", ("--discover.time-scale", "frames"))
+_HANDS = Row("XSkill, having watched free hands", "hands", ("--data.demonstrators", "hand", "hands"))
 _AHEAD = (*_ALONE.words, "--transfer.policy.ahead", "16")
 _TCN = ("--discover.clip-length", "1", "--discover.prototype-weight", "0")
 
@@ -96,9 +98,18 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
             Row("XSkill, from scripted demonstrations", "scripted", ("--data.demos", "scripted")),
             Row("paper-kitchen", "paper", preset="paper-kitchen"),
             replace(_level(1), name="paper-kitchen, Level 1", training="paper-level1", preset="paper-kitchen"),
+            Row("paper-kitchen, bodies paired", "paper-paired", ("--discover.paired",), preset="paper-kitchen"),
         ),
     ),
-    "speeds": ("as in the paper: demonstrators' training videos as fast as prompts", (_faster("1.3"), _faster("1.5"))),
+    "speeds": (
+        "what speed costs: training videos as fast as prompts, as in the paper; its time scale, raw frames",
+        (
+            _faster("1.3"),
+            _faster("1.5"),
+            _FRAMES,
+            replace(_FRAMES, name=f"{_FRAMES.name}, NN-compose", method="nearest"),
+        ),
+    ),
     "validation": (
         "other orders than the paper's left out, one at a time: what choices are made by",
         (
@@ -137,6 +148,8 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
         "is what was undone done again, by itself, told what is done, shown how in training; by the script",
         (OURS, _TOLD, _UNDONE, _SETBACKS, replace(_SETBACKS, name=f"{_SETBACKS.name}, told", method="told"), _EXPERT),
     ),
+    "mismatch": ("demonstrators that move differently, never watched before, or watched", (OURS, _HANDS)),
+    "orders": ("orders that no demonstration has, shown by hands never watched before, or watched", (OURS, _HANDS)),
     "pairs": ("what a prompt of two sub-tasks is worth, for models that a laptop trains", (OURS, _CLOCK, _BLIND)),
 }
 """Name -> what it tells, and its rows. They are scored on the suite of that name, or else on table1."""

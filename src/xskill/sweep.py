@@ -1,4 +1,4 @@
-"""`xskill sweep`: all that a table needs, trained and scored one after the other; what is there is not done again."""
+"""`xskill sweep`: all that tables need, trained and scored; what is there is not done again."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Train and score all that a table needs. Interrupted, the same command goes on; a finished part is not done again.
+    """Train and score all that tables need. Interrupted, the same command goes on; a finished part is not done again.
 
     A training that fails is named, and the others go on without it. Tables share trainings and records. What has been
     scored needs no weights any more: with OUT/records, OUT/*.json and the small files of OUT/*/model it is known.
@@ -53,6 +53,8 @@ class Sweep:
     """Which initial conditions, as first:end."""
     out: Path = Path("runs/sweep")
     """Folder for trainings, records and tables."""
+    as_is: bool = False
+    """Train and score nothing more: the tables of what has been scored."""
     device: Device = "auto"
     """Where to train and act."""
     workers: int = CORES
@@ -63,42 +65,94 @@ class Sweep:
     """Folder for frames."""
 
 
-def sweep(name: str, options: Sweep) -> None:
-    """Do what the options say for the table of this name."""
-    console, out = plain_console(), options.out.expanduser()
+@dataclass(frozen=True)
+class _Job:
+    """A training, and what it is scored on."""
+
+    seed: int
+    row: Row
+    """The first that needs it."""
+    folder: Path
+    methods: Mapping[str, Sequence[str]]
+    """Suite -> how plans are read there."""
+
+    @property
+    def note(self) -> Path:
+        """Where the words of the training are kept when it is done."""
+        return self.folder.with_name(f"{self.folder.name}.json")
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model"
+
+    def __str__(self) -> str:
+        return f"{self.row.name}, seed {self.seed}"
+
+
+def sweep(names: Sequence[str], options: Sweep) -> None:
+    """Do what the options say for the tables of these names."""
     if options.preset not in PRESETS:
         raise ConfigError(f"there is no preset '{options.preset}'{did_you_mean(options.preset, PRESETS)}")
-    exact_version()  # of what is run, not of what is there when it ends
-    rows = [row.resolved(options.preset) for row in SWEEPS[name][1] if not options.rows or row.name in options.rows]
-    if unknown := set(options.rows) - {row.name for row in rows}:
-        names = ", ".join(f"'{row.name}'" for row in SWEEPS[name][1])
-        raise ConfigError(f"{name} has no row '{min(unknown)}' (choose from {names})")
     if not options.seeds or len(set(options.seeds)) < len(options.seeds):
         raise ConfigError(f"--seeds are {list(options.seeds)}; name one or more, each once")
     if options.at_once < 1:
         raise ConfigError(f"--at-once is {options.at_once}; expected at least 1")
-    trainings: dict[str, Row] = {}
-    for row in rows:
-        trainings.setdefault(row.training, row)
-    suite = name if name in SUITES else "table1"
-    methods = {training: [row.method for row in rows if row.training == training] for training in trainings}
-    work = _Work(options, suite, methods, console, out)
-    jobs = [(seed, row) for seed in options.seeds for row in trainings.values()]
+    exact_version()  # of what is run, not of what is there when it ends
+    console, out, tables = plain_console(), options.out.expanduser(), _tables(names, options)
+    jobs, work = _jobs(tables, options.seeds, out), _Work(options, console, out)
     for job in jobs:
-        work.check(*job)
-    left = [job for job in jobs if not work.known(*job)]
-    failed = [_folder(out, *job) for job, well in zip(left, work.done(left), strict=True) if not well]
-    models: dict[str, list[Path]] = {}
-    for seed, row in jobs:
-        if (folder := _folder(out, seed, row)) not in failed:
-            models.setdefault(row.training, []).append(folder / "model")
+        work.check(job)
+    left = [replace(job, methods=missing) for job in jobs if (missing := work.missing(job))]
+    well = [False] * len(left) if options.as_is else work.done(left)
+    without = [job for job, trained in zip(left, well, strict=True) if not trained]
+    unknown = {(job.folder, suite) for job in without for suite in job.methods}
     from xskill.evaluate.command import tabulate
 
-    scored = {row.name: (row.method, models[row.training]) for row in rows if row.training in models}
-    if scored:
-        tabulate(suite, scored, _as_evaluated(options), out / name, console)
-    if failed:
-        raise RunError(f"{len(failed)} trainings failed, their rows are missing: {', '.join(map(str, failed))}")
+    for name, rows in tables.items():
+        models = {row: [_folder(out, seed, row) for seed in options.seeds] for row in rows}
+        known = {row: [f / "model" for f in some if (f, _suite(name)) not in unknown] for row, some in models.items()}
+        scored = {row.name: (row.method, paths) for row, paths in known.items() if paths}
+        if scored:
+            console.print(f"\n{name}: {SWEEPS[name][0]}")
+            tabulate(_suite(name), scored, _as_evaluated(options), out / name, console)
+    if without and not options.as_is:
+        failed = ", ".join(str(job.folder) for job in without)
+        raise RunError(f"{len(without)} trainings failed, their rows are missing: {failed}")
+
+
+def _suite(table: str) -> str:
+    return table if table in SUITES else "table1"
+
+
+def _folder(out: Path, seed: int, row: Row) -> Path:
+    return out / f"{row.training}-{seed}"
+
+
+def _tables(names: Sequence[str], options: Sweep) -> dict[str, list[Row]]:
+    """The rows of each table that are wanted."""
+    wanted = set(options.rows)
+    known = {row.name: row for name in names for row in SWEEPS[name][1]}
+    if unknown := wanted - known.keys():
+        choice = ", ".join(f"'{name}'" for name in known)
+        raise ConfigError(f"{' and '.join(names)} has no row '{min(unknown)}' (choose from {choice})")
+    return {
+        name: [row.resolved(options.preset) for row in SWEEPS[name][1] if not wanted or row.name in wanted]
+        for name in names
+    }
+
+
+def _jobs(tables: Mapping[str, Sequence[Row]], seeds: Sequence[int], out: Path) -> list[_Job]:
+    """The trainings that tables need, each once."""
+    rows: dict[str, Row] = {}
+    methods: dict[str, dict[str, list[str]]] = {}
+    for name, some in tables.items():
+        for row in some:
+            rows.setdefault(row.training, row)
+            read = methods.setdefault(row.training, {}).setdefault(_suite(name), [])
+            read += [row.method] if row.method not in read else []
+    return [
+        _Job(seed, row, _folder(out, seed, row), methods[training]) for seed in seeds for training, row in rows.items()
+    ]
 
 
 def _as_evaluated(options: Sweep) -> "Evaluate":
@@ -112,22 +166,11 @@ def _as_evaluated(options: Sweep) -> "Evaluate":
     )  # fmt: skip
 
 
-def _note(folder: Path) -> Path:
-    """Where the words of a training are kept when it is done."""
-    return folder.with_name(f"{folder.name}.json")
-
-
-def _folder(out: Path, seed: int, row: Row) -> Path:
-    return out / f"{row.training}-{seed}"
-
-
 class _Work:
     """Trainings, so many at once, and the scoring of each that is done, while others train."""
 
-    def __init__(
-        self, options: Sweep, suite: str, methods: Mapping[str, Sequence[str]], console: Console, out: Path
-    ) -> None:
-        self._options, self._suite, self._methods, self._console, self._out = options, suite, methods, console, out
+    def __init__(self, options: Sweep, console: Console, out: Path) -> None:
+        self._options, self._console, self._out = options, console, out
         self._running: list[subprocess.Popen[bytes]] = []
         self._scoring, self._stopping = threading.Lock(), threading.Event()
         self._ours: dict[int, threading.Event] = {}
@@ -135,11 +178,11 @@ class _Work:
         for place in range(options.at_once):
             self._places.put(place)
 
-    def done(self, jobs: Sequence[tuple[int, Row]]) -> list[bool]:
-        """Train and score rows; whether each training went well."""
+    def done(self, jobs: Sequence[_Job]) -> list[bool]:
+        """Train and score; whether each training went well."""
         if not jobs:
             return []
-        self._ours = {seed: threading.Event() for seed, row in jobs if row.training == OURS.training}
+        self._ours = {job.seed: threading.Event() for job in jobs if job.row.training == OURS.training}
         with ThreadPoolExecutor(len(jobs)) as pool:
             try:
                 return list(pool.map(self._one, jobs))
@@ -150,25 +193,24 @@ class _Work:
                 for process in self._running:
                     process.terminate()  # it ends with a checkpoint
 
-    def _one(self, job: tuple[int, Row]) -> bool:
-        seed, row = job
-        folder, alone = _folder(self._out, seed, row), self._options.at_once == 1
-        if _borrows(row) and seed in self._ours:
-            while not _skills(self._out, seed) and not self._ours[seed].wait(1):
+    def _one(self, job: _Job) -> bool:
+        alone = self._options.at_once == 1
+        if _borrows(job.row) and job.seed in self._ours:
+            while not _skills(self._out, job.seed) and not self._ours[job.seed].wait(1):
                 pass
         with self._place() as place:
             try:
-                well = self._trained(folder, seed, row, place)
+                well = self._trained(job, place)
             finally:
-                if row.training == OURS.training:
-                    self._ours[seed].set()
+                if job.row.training == OURS.training:
+                    self._ours[job.seed].set()
             if well:
-                write_file(_note(folder), to_bytes(self._told(seed, row)))
+                write_file(job.note, to_bytes(self._told(job)))
             if well and alone:
-                self._score(folder, self._methods[row.training])
+                self._score(job)
         if well and not alone:
             with self._scoring:  # one evaluation takes all of a machine's cores
-                self._score(folder, self._methods[row.training])
+                self._score(job)
         return well
 
     @contextmanager
@@ -179,71 +221,73 @@ class _Work:
         finally:
             self._places.put(place)
 
-    def _words(self, seed: int, row: Row) -> list[str]:
+    def _words(self, job: _Job) -> list[str]:
         """The words of a training, but for the demonstrations."""
-        return [row.preset or self._options.preset, "--seed", str(seed), *row.words, *shlex.split(self._options.train)]
+        preset = job.row.preset or self._options.preset
+        return [preset, "--seed", str(job.seed), *job.row.words, *shlex.split(self._options.train)]
 
-    def _told(self, seed: int, row: Row) -> dict[str, Any]:
+    def _told(self, job: _Job) -> dict[str, Any]:
         """All that decides what a training comes to."""
-        words, demos = self._words(seed, row), Path(self._options.demos).expanduser()
+        words, demos = self._words(job), Path(self._options.demos).expanduser()
         told: dict[str, Any] = {"train": shlex.join(words), "preset": to_json(PRESETS[words[0]][1])}
         if "--data.demos" not in words:
             told["demos"] = hashlib.sha256(demos.read_bytes()).hexdigest()[:16] if demos.is_file() else str(demos)
         return told
 
-    def check(self, seed: int, row: Row) -> None:
+    def check(self, job: _Job) -> None:
         """Raises `ConfigError` for a training that was told otherwise before."""
-        folder, now = _folder(self._out, seed, row), self._told(seed, row)
+        now = self._told(job)
         try:
-            before = json.loads(_note(folder).read_bytes())
+            before = json.loads(job.note.read_bytes())
             before["preset"] = to_json(from_json(Config, before["preset"]))  # what is new since has its default
         except FileNotFoundError:
             return
         except (ValueError, KeyError, TypeError, ConfigError):
-            raise ConfigError(f"{_note(folder)} does not say how {folder} was trained; delete both") from None
+            raise ConfigError(f"{job.note} does not say how {job.folder} was trained; delete both") from None
         for name, (old, new) in differences(before, now).items():
-            raise ConfigError(f"{folder} was trained with another {name}: `{old}`, now `{new}`; choose another --out")
+            raise ConfigError(
+                f"{job.folder} was trained with another {name}: `{old}`, now `{new}`; choose another --out"
+            )
 
-    def known(self, seed: int, row: Row) -> bool:
-        """Whether all that is to be known of a training is; then its weights may be gone."""
+    def missing(self, job: _Job) -> Mapping[str, Sequence[str]]:
+        """Suite -> methods, where a training has not been scored. If there is none, its weights may be gone."""
         from xskill.evaluate.command import all_scored
 
-        folder = _folder(self._out, seed, row)
-        if not _note(folder).is_file() or not (folder / "model" / MANIFEST).is_file():
-            return False
-        if all_scored(self._suite, folder / "model", self._methods[row.training], _as_evaluated(self._options)):
-            self._console.print(f"{row.name}, seed {seed}: scored already")
-            return True
-        if not whole(folder / "model"):
+        if not job.note.is_file() or not (job.model / MANIFEST).is_file():
+            return job.methods
+        read = _as_evaluated(self._options)
+        left = {suite: some for suite, some in job.methods.items() if not all_scored(suite, job.model, some, read)}
+        if not left:
+            self._console.print(f"{job}: scored already")
+        elif not self._options.as_is and not whole(job.model):
             raise RunError(
-                f"the weights of {folder} are gone, and {self._suite} needs them; to train it again, delete {folder} "
-                f"and {_note(folder)}"
+                f"the weights of {job.folder} are gone, and {' and '.join(left)} needs them; to train it again, delete "
+                f"{job.folder} and {job.note}"
             )
-        return False
+        return left
 
-    def _trained(self, folder: Path, seed: int, row: Row, place: int) -> bool:
+    def _trained(self, job: _Job, place: int) -> bool:
         """Train a row, or go on with it; a finished one is only looked at."""
         options = self._options
-        _borrow_skills(folder, seed, row, self._out)
-        begun = ["--resume"] if folder.exists() else []
-        demos = [] if "--data.demos" in row.words else ["--data.demos", options.demos]
-        words = [*self._words(seed, row), *demos, "--out", str(folder), *self._common(), *begun]
-        self._console.print(f"{row.name}, seed {seed}: xskill train {shlex.join(words)}")
-        code = self._run(["train", *words], folder.name, _gpu(place, options.at_once))
+        _borrow_skills(job, self._out)
+        begun = ["--resume"] if job.folder.exists() else []
+        demos = [] if "--data.demos" in job.row.words else ["--data.demos", options.demos]
+        words = [*self._words(job), *demos, "--out", str(job.folder), *self._common(), *begun]
+        self._console.print(f"{job}: xskill train {shlex.join(words)}")
+        code = self._run(["train", *words], job.folder.name, _gpu(place, options.at_once))
         if options.at_once > 1:
-            self._console.print(
-                f"{row.name}, seed {seed}: {'trained' if code == 0 else f'failed, see {folder}.log'}", soft_wrap=True
-            )
+            self._console.print(f"{job}: {'trained' if code == 0 else f'failed, see {job.folder}.log'}", soft_wrap=True)
         return code == 0
 
-    def _score(self, folder: Path, methods: Sequence[str]) -> None:
-        """Have a model's records made; the table is made of them, and of what is still missing then."""
-        demos = ["--demos", self._options.demos] if self._suite != "pairs" else []  # which has its own
-        told = [*demos, "--conditions", self._options.conditions, *self._common()]
-        words = [self._suite, "--model", str(folder / "model"), "--methods", *methods, *told]
-        places = ["--out", str(folder / "eval" / self._suite), "--records", str(self._out / "records")]
-        if self._run(["eval", *words, *places], folder.name, {}):
-            self._console.print(f"{folder} could not be scored yet", style="yellow", soft_wrap=True)
+    def _score(self, job: _Job) -> None:
+        """Have a model's records made; tables are made of them, and of what is still missing then."""
+        for suite, methods in job.methods.items():
+            demos = ["--demos", self._options.demos] if suite != "pairs" else []  # which has its own
+            told = [*demos, "--conditions", self._options.conditions, *self._common()]
+            words = [suite, "--model", str(job.model), "--methods", *methods, *told]
+            places = ["--out", str(job.folder / "eval" / suite), "--records", str(self._out / "records")]
+            if self._run(["eval", *words, *places], job.folder.name, {}):
+                self._console.print(f"{job.folder} could not be scored on {suite} yet", style="yellow", soft_wrap=True)
 
     def _common(self) -> list[str]:
         options = self._options
@@ -299,12 +343,12 @@ def _skills(out: Path, seed: int) -> Path | None:
         return None
 
 
-def _borrow_skills(folder: Path, seed: int, row: Row, out: Path) -> None:
+def _borrow_skills(job: _Job, out: Path) -> None:
     """Take over what the first row has discovered where that is the same."""
-    first = _skills(out, seed)
-    if first and _borrows(row) and not folder.exists():
-        aside = folder.with_name(f".aside-{folder.name}")
+    first = _skills(out, job.seed)
+    if first and _borrows(job.row) and not job.folder.exists():
+        aside = job.folder.with_name(f".aside-{job.folder.name}")
         shutil.rmtree(aside, ignore_errors=True)
         shutil.copytree(first / "discover", aside / "discover")
         shutil.copy(first / "config.json", aside)
-        aside.rename(folder)
+        aside.rename(job.folder)

@@ -21,47 +21,55 @@ ROWS = (
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # 45 episodes of full length, four trainings
 def test_a_sweep_trains_scores_and_goes_on(xskill: Command, tmp_path: Path) -> None:
     few = "--discover.loop.steps 4 --transfer.loop.steps 4 --discover.loop.checkpoint-every 4"
-    words = ("sweep", "table1", "--demos", "puppets:8", "--preset", "debug", "--conditions", "0:1", "--device", "cpu")
-    words, told = (*words, f"--train={few}"), ("--rows", *ROWS)
-    first = xskill(*words, *told, "--at-once", "2")
+    words = ("--demos", "puppets:8", "--preset", "debug", "--conditions", "0:1", "--device", "cpu", f"--train={few}")
+    told, both = ("--rows", *ROWS), ("sweep", "table1", "perturb")
+    first = xskill(*both, *words, *told, "--at-once", "2")
     assert first.returncode == 0, first.stderr
     out = tmp_path / "runs/sweep"
     # The blind one differs in transfer alone, so it has its skills from the other.
     logs = {name: (out / f"{name}-0.log").read_text() for name in ("xskill", "blind")}
     assert [log.count("discover: trained with this config already") for log in logs.values()] == [0, 1]
-    table = (out / "table1/table.md").read_text().splitlines()
-    rows = [line.split("|")[1].strip(" *") for line in table if line.startswith("| **")]
+    tables = {name: (out / name / "table.md").read_text() for name in both[1:]}
+    rows = [line.split("|")[1].strip(" *") for line in tables["table1"].splitlines() if line.startswith("| **")]
     assert rows == list(ROWS)
-    compared = [line.split(":")[0] for line in table if line.startswith("XSkill less")]
+    compared = [line.split(":")[0] for line in tables["table1"].splitlines() if line.startswith("XSkill less")]
     assert compared == [f"XSkill less {row}" for row in ROWS[1:]]
+    assert tables["perturb"].count("is done again") == 3  # of these rows it has three
     assert "blind to its prompt" in (out / "report.html").read_text()
     configs = [json.loads((out / f"{name}-0/model/config.json").read_text()) for name in ("xskill", "blind")]
     assert [config["transfer"]["policy"]["blind"] for config in configs] == [False, True]
     records = {path.name: path.read_bytes() for path in (out / "records").glob("*.jsonl")}
-    assert len(records) == len(ROWS)
+    assert len(records) == len(ROWS) + 3
 
     for weights in [*out.rglob("*.safetensors"), *out.rglob("*.log"), *out.rglob("log.jsonl")]:
         weights.unlink()  # what has been scored is known without them, to other tables, too
-    for again in (xskill(*words, *told), xskill(words[0], "losses", *words[2:], "--rows", "XSkill")):
-        assert again.returncode == 0, again.stderr
-        assert "scored already" in again.stdout
-        assert "xskill train" not in again.stdout
-    assert (out / "table1/table.md").read_text().splitlines() == table
-    assert "| **XSkill** |" in (out / "losses/table.md").read_text()
+    again = xskill(*both, *words, *told)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.count("scored already") == 4
+    assert "xskill train" not in again.stdout
+    assert {name: (out / name / "table.md").read_text() for name in tables} == tables
+    more = ("--seeds", "0", "1", "--as-is", "--out", out)  # a seed and a row that nobody has trained are left out
+    as_is = xskill("sweep", "losses", "perturb", *words, *more)
+    assert as_is.returncode == 0, as_is.stderr
+    assert "xskill train" not in as_is.stdout
+    losses = (out / "losses/table.md").read_text().splitlines()
+    assert [line.split("|")[1].strip(" *") for line in losses if line.startswith("| **")] == ["XSkill"]
+    assert (out / "perturb/table.md").read_text() == tables["perturb"]
     assert {path.name: path.read_bytes() for path in (out / "records").glob("*.jsonl")} == records
-    other = xskill(*words, *told, "--seeds", "0", "--train=--transfer.loop.steps 5")
+
+    other = xskill("sweep", "table1", *words, *told, "--seeds", "0", "--train=--transfer.loop.steps 5")
     assert other.returncode == 2
     assert (
         "runs/sweep/xskill-0 was trained with another train: `debug --seed 0 --discover.loop.steps 4 " in other.stderr
     )
-    more = xskill(*words, "--rows", "XSkill", "--conditions", "0:2")
-    assert more.returncode == 1
-    assert "the weights of runs/sweep/xskill-0 are gone, and table1 needs them" in more.stderr
+    unseen = xskill("sweep", "table1", *words, "--rows", "XSkill", "--conditions", "0:2")
+    assert unseen.returncode == 1
+    assert "the weights of runs/sweep/xskill-0 are gone, and table1 needs them" in unseen.stderr
 
-    failing = xskill(*words[:-1], "--train=--transfer.batch-size 0", "--rows", "XSkill", "--out", "bad")
+    bad = ("--train=--transfer.batch-size 0", "--rows", "XSkill", "--out", "bad")
+    failing = xskill("sweep", "table1", *words[:-1], *bad)
     assert failing.returncode == 1
     assert "1 trainings failed, their rows are missing: bad/xskill-0" in failing.stderr
     assert not (tmp_path / "bad").exists()  # nothing was trained, so there is nothing to show
@@ -89,6 +97,7 @@ def test_an_interrupted_sweep_stops_its_trainings_with_a_checkpoint(tmp_path: Pa
     ("words", "answer"),
     [
         (("tabel1", "--demos", "x"), "there is no table 'tabel1' (did you mean 'table1'?)"),
+        (("losses", "tabel1", "--demos", "x"), "there is no table 'tabel1' (did you mean 'table1'?)"),
         (("--demos", "x"), "name the table first, as in xskill sweep table1 --demos ..."),
         (("table1", "--demos", "x", "--rows", "nobody"), "table1 has no row 'nobody' (choose from 'XSkill', "),
         (("table1", "--demos", "x", "--seeds", "1", "1"), "name one or more, each once"),

@@ -16,9 +16,12 @@ PAPER: Mapping[str, Mapping[str, float]] = {
         "XSkill without TC loss": (3.75, 2.25, 2.25, 1.25),
         "GCD policy": (91.4, 0, 0, 0),
         "GCD policy with TCN": (2.5, 3.55, 2.0, 1.25),
+        "XSkill, raw frames": (95.8, 89.4, 83.7, 70.2),
+        "XSkill, raw frames, NN-compose": (93.7, 61.2, 23.4, 15.2),
         "XSkill, Level 1": (95.8, 89.4, 83.7, 70.2),
         "paper-kitchen": (95.8, 89.4, 83.7, 70.2),
         "paper-kitchen, Level 1": (95.8, 89.4, 83.7, 70.2),
+        "paper-kitchen, bodies paired": (95.8, 89.4, 83.7, 70.2),
     }.items()
 } | {
     name: dict(zip(("same x1", "cross x1", "cross x1.5"), scores, strict=True))
