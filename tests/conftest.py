@@ -34,7 +34,7 @@ def xskill(tmp_path: Path) -> Command:
     def command(*args: object, **environment: str) -> "subprocess.CompletedProcess[str]":
         words = [sys.executable, "-m", "xskill", *map(str, args)]
         return subprocess.run(
-            words, cwd=tmp_path, env=os.environ | environment, capture_output=True, text=True, timeout=580
+            words, cwd=tmp_path, env=os.environ | environment, capture_output=True, text=True, timeout=800
         )
 
     return command

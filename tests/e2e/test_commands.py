@@ -162,7 +162,6 @@ def test_info_says_why_nothing_can_be_rendered(xskill: Command) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # minutes of training, while other tests run beside it
 def test_what_bodies_share_is_found_and_told_again(xskill: Command, tmp_path: Path) -> None:
     words = ("discover", "quick", "--data.demos", "puppets:24", "--data.size", "48", "--data.held-out", "4")
     first = xskill(*words, "--discover.loop.steps", "500", *CPU, OMP_NUM_THREADS="")
@@ -214,7 +213,7 @@ def test_a_finished_phase_is_only_believed_while_its_weights_are_whole(xskill: C
 @pytest.mark.slow
 def test_a_batch_that_cannot_be_shared_evenly_leaves_no_folder_behind(tmp_path: Path) -> None:
     words = [*launcher(2), "discover", "debug", f"--out={tmp_path / 'run'}", *CPU, "--discover.videos=7"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=800)
     assert done.returncode != 0
     assert "discover.videos is 7; 2 processes cannot share them evenly" in done.stderr
     assert not (tmp_path / "run").exists()

@@ -26,7 +26,7 @@ def environment() -> dict[str, str]:
 
 def finish(out: Path, processes: int, every: int, *more: str) -> str:
     done = subprocess.run(
-        command(out, processes, every, *more), env=environment(), capture_output=True, text=True, timeout=200
+        command(out, processes, every, *more), env=environment(), capture_output=True, text=True, timeout=800
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

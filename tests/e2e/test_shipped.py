@@ -45,7 +45,6 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("one_thread")
 def test_the_shipped_model_follows_a_sphere_and_a_broken_one_does_not() -> None:
     model = load_model(SHIPPED, torch.device("cpu"))

@@ -32,7 +32,7 @@ def started(out: Path, *more: str, processes: int = 1) -> "subprocess.Popen[str]
 def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: signal.Signals) -> None:
     training = started(tmp_path / "run", *LONG)
     training.send_signal(number)
-    out, err = training.communicate(timeout=60)
+    out, err = training.communicate(timeout=200)
     assert training.returncode == 130
     assert "finishing this step" in err
     assert f"go on with: xskill discover --resume --out {tmp_path / 'run'} --device cpu" in err
@@ -47,7 +47,7 @@ def test_a_signal_stops_two_processes_at_the_same_step(tmp_path: Path, told: str
     training = started(tmp_path / "run", *LONG, processes=2)
     workers = [child for child in psutil.Process(training.pid).children() if child.environ().get("RANK") == "1"]
     (training if told == "launcher" else workers[0]).send_signal(signal.SIGTERM)
-    _, err = training.communicate(timeout=60)
+    _, err = training.communicate(timeout=200)
     assert training.returncode != 0  # torchrun has exit codes of its own
     last = log_of(tmp_path / "run" / "discover")[-1]["step"]
     assert f"stopped after step {last} of" in err
@@ -59,7 +59,7 @@ def test_stopped_and_resumed_equals_never_stopped(tmp_path: Path, xskill: Comman
     loop = ("--discover.loop.steps=600", "--discover.loop.checkpoint-every=200", "--device=cpu")
     training = started(tmp_path / "stopped", *loop)
     training.send_signal(signal.SIGINT)
-    training.communicate(timeout=60)
+    training.communicate(timeout=200)
     assert training.returncode == 130
     assert xskill("discover", "--resume", "--out", tmp_path / "stopped", "--device=cpu").returncode == 0
     assert xskill("discover", "debug", "--out", tmp_path / "straight", *loop).returncode == 0
@@ -76,7 +76,7 @@ def test_two_trainings_cannot_share_a_folder(tmp_path: Path, xskill: Command) ->
         assert f"another process (pid {training.pid}) is working in" in second.stderr
     finally:
         training.send_signal(signal.SIGINT)
-        training.communicate(timeout=60)
+        training.communicate(timeout=200)
 
 
 @pytest.mark.slow
@@ -86,7 +86,7 @@ def test_a_signal_before_the_first_step_is_an_interruption_too(tmp_path: Path, n
     training = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     time.sleep(1)  # it is importing torch
     training.send_signal(number)
-    out, err = training.communicate(timeout=60)
+    out, err = training.communicate(timeout=200)
     assert training.returncode == 130
     assert "xskill: " in err
     assert "Traceback" not in out + err

@@ -148,7 +148,7 @@ def test_making_killed_and_started_again_gives_the_same_bank(tmp_path: Path, xsk
     workers = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    _, alive = psutil.wait_procs(workers, timeout=10)
+    _, alive = psutil.wait_procs(workers, timeout=60)
     assert not [worker for worker in alive if "resource_tracker" not in " ".join(worker.cmdline())]
     assert not list((tmp_path / "killed/sphere").glob("*/manifest.json"))
 

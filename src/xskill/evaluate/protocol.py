@@ -57,6 +57,8 @@ class Trial:
     """How long it may last, if not as long as its sub-tasks are given."""
     ends: tuple[float, ...] = ()
     """Where in the prompt each sub-task is done, as a share of its length; for who is told the truth."""
+    column: int = 0
+    """Which of its suite's settings this is."""
 
     @property
     def seed(self) -> str:
@@ -108,14 +110,15 @@ def trials(
     if not prompts:
         raise DataError("no demonstration shows the unseen task, so there is nothing to prompt with")
     found = []
-    for setting in columns:
+    for column, setting in enumerate(columns):
         film = film_of(setting.body, prompts, setting.speed)
         ends = dict(zip(film.names, map(_ends, film.qpos, film.orders), strict=True))
         for condition in conditions:
             shown = prompts[condition % len(prompts)]
             begun = prompts[(condition + 1 + condition // len(prompts)) % len(prompts)]
             start = initial_state(suite, condition, begun.qpos[0])
-            found.append(Trial(suite, setting, condition, shown.title, shown.order, start, ends=ends[shown.title]))
+            shows = shown.title, shown.order, start
+            found.append(Trial(suite, setting, condition, *shows, ends=ends[shown.title], column=column))
     return found
 
 

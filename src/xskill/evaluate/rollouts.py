@@ -35,6 +35,8 @@ Truth = Mapping[str, Any]
 
 WIDTH = 32
 """Robots that decide together; fewer leave places empty."""
+APART = 7
+"""Places between the robots of one condition in different settings, so that a few conditions run side by side."""
 FILM = 256
 """Height and width of a film, about: a multiple of what the robot sees."""
 STATE_NOISE = 0.01
@@ -208,8 +210,9 @@ class _Episode:
 
 def roll_out(todo: Sequence[Trial], performer: Performer, *, workers: int, width: int = WIDTH) -> Iterator[Record]:
     """Run episodes and yield the record of each when it is over."""
-    queues = {place: deque(t for t in todo if t.condition % width == place) for place in range(width)}
-    queues = {place: queue for place, queue in queues.items() if queue}
+    queues: dict[int, deque[Trial]] = {}
+    for trial in todo:
+        queues.setdefault((trial.condition + APART * trial.column) % width, deque()).append(trial)
     kitchen_of = {place: index for index, place in enumerate(queues)}
     if not queues:
         return

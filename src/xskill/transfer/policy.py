@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
-from diffusers import DDIMScheduler, DDPMScheduler, DPMSolverMultistepScheduler
 from torch import Tensor, nn
 
 from xskill.discover.encoder import as_input
@@ -116,7 +115,9 @@ class DiffusionPolicy(nn.Module):
             "beta_schedule": "squaredcos_cap_v2",
             "prediction_type": {"noise": "epsilon", "actions": "sample"}[config.guess],
         }
-        self._noising = DDPMScheduler(**self._schedule)
+        import diffusers  # takes seconds, which whoever only discovers skills need not wait
+
+        self._noising = diffusers.DDPMScheduler(**self._schedule)
 
     def loss(self, observation: Observation, skill: Tensor, actions: Tensor, kept: Tensor) -> Tensor:
         wanted = self.actions(actions)
@@ -138,7 +139,7 @@ class DiffusionPolicy(nn.Module):
         for index, step in enumerate(solver.timesteps.tolist()):
             level = torch.full((len(chunk),), step, device=chunk.device)
             guess = self.unet(chunk, level, condition)
-            if isinstance(solver, DDPMScheduler):
+            if self._config.solver == "ddpm":
                 chunk = _ancestor(solver, guess, step, chunk, noise[:, (index + 1) % noise.shape[1]])
             else:
                 chunk = solver.step(guess, step, chunk, return_dict=False)[0]
@@ -146,14 +147,18 @@ class DiffusionPolicy(nn.Module):
 
     def _solver(self) -> Any:
         """What denoises, ready to begin with noise alone, at the highest level."""
+        import diffusers
+
         count, levels = self._config.solver_steps, self._config.train_steps
         if self._config.solver == "ddim":
-            even = DDIMScheduler(**self._schedule, clip_sample=True, set_alpha_to_one=True, timestep_spacing="trailing")
+            how = {"clip_sample": True, "set_alpha_to_one": True, "timestep_spacing": "trailing"}
+            even = diffusers.DDIMScheduler(**self._schedule, **how)
             even.set_timesteps(count)
             return even
-        solver: Any = DPMSolverMultistepScheduler(**self._schedule, solver_order=2)
         if self._config.solver == "ddpm":
-            solver = DDPMScheduler(**self._schedule, clip_sample=True)
+            solver = diffusers.DDPMScheduler(**self._schedule, clip_sample=True)
+        else:
+            solver = diffusers.DPMSolverMultistepScheduler(**self._schedule, solver_order=2)
         solver.set_timesteps(timesteps=[levels * (count - step) // count - 1 for step in range(count)])
         return solver
 
@@ -198,7 +203,7 @@ def _kept_mean(errors: Tensor, kept: Tensor) -> Tensor:
     return (errors * weights).sum() / weights.sum().clamp(min=1)
 
 
-def _ancestor(solver: DDPMScheduler, guess: Tensor, level: int, chunk: Tensor, noise: Tensor) -> Tensor:
+def _ancestor(solver: Any, guess: Tensor, level: int, chunk: Tensor, noise: Tensor) -> Tensor:
     """One step of DDPM as diffusers does it, but with noise drawn beforehand; none is added in the last one."""
     below = int(solver.previous_timestep(level))
     signal = float(solver.alphas_cumprod[level])
