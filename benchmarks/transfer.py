@@ -2,7 +2,8 @@
 
 `step_ms` is one such step, `data_share` the part of it that batches take: drawing moments, looking up frames, shifting
 them. `over_loader` is how many times longer a data loader needs to bring the same batch to the device, one sample after
-the other as research code does it, than drawing and looking up do. The frames are noise.
+the other as research code does it, than drawing and looking up do. The frames are noise. `--profile` lists what the
+device spends a step on.
 """
 
 import time
@@ -72,6 +73,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256, help="moments in a batch")
     parser.add_argument("--compile", action="store_true", help="compile the network")
     parser.add_argument("--replay", action="store_true", help="record a step on the GPU and play it back")
+    parser.add_argument("--profile", action="store_true", help="list what takes most of a step's time")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
     device, preset = torch.device(options.device), PRESETS[options.preset][1]
@@ -118,6 +120,9 @@ def main() -> None:
             done({name: tensor.to(device) for name, tensor in phase.batch(step).items()})
             finished()
 
+        if options.profile:
+            print(spent_on(trained, device))
+            return
         over_loader = compare(loaded, looked_up, options.rounds)
         data, whole = median(looked_up, options.rounds), median(trained, options.rounds)
         report(
@@ -127,6 +132,21 @@ def main() -> None:
             compiled=options.compile, replayed=options.replay,
             parameters=sum(parameter.numel() for parameter in phase.module.parameters()),
         )  # fmt: skip
+
+
+def spent_on(work: Callable[[], None], device: torch.device) -> str:
+    """What takes most of the time of `work`, once it is warm: kernels on a GPU, operations on a CPU."""
+    steps, kind = (
+        5,
+        torch.profiler.ProfilerActivity.CUDA if device.type == "cuda" else torch.profiler.ProfilerActivity.CPU,
+    )
+    for _ in range(steps):
+        work()
+    with torch.profiler.profile(activities=[kind]) as profile:
+        for _ in range(steps):
+            work()
+    told: str = profile.key_averages().table(f"self_{device.type}_time_total", row_limit=40, max_name_column_width=90)
+    return told
 
 
 def median(work: Callable[[], None], rounds: int) -> float:
