@@ -53,7 +53,7 @@ def test_both_phases_are_trained_and_end_in_a_model(
         assert torch.equal(tensor, weights[name].float())
 
     monkeypatch.chdir(tmp_path)
-    for suite, episodes in (("table1", 5), ("perturb", 1), ("mismatch", 3), ("orders", 1), ("pairs", 2), ("seen", 2)):
+    for suite, episodes in (("table1", 5), ("perturb", 1), ("mismatch", 3), ("orders", 1), ("pairs", 2), ("seen", 3)):
         capfd.readouterr()
         assert main(["eval", suite, "--model", "runs/debug/model", "--conditions", "0:1", "--json", *CPU]) == 0
         assert len(json.loads(capfd.readouterr().out.splitlines()[-1])["XSkill"]) == episodes

@@ -3,7 +3,7 @@
 import pytest
 
 from xskill.evaluate.rollouts import Record
-from xskill.evaluate.tables import comparisons, markdown, sentences, summary
+from xskill.evaluate.tables import comparisons, markdown, sentences, summary, where_it_ended
 
 ASKED = ("microwave", "kettle", "light", "slide")
 
@@ -60,9 +60,19 @@ def test_what_was_redone_counts_among_what_was_undone() -> None:
     assert found["u"]["undone"] == 3
     assert found["u"]["redone"] == pytest.approx(2 / 3)
     table = markdown("perturb", {"XSkill": found}).splitlines()
-    assert table[2].startswith("| **XSkill**: what was undone is done again | **66.7** (")
-    assert table[3].startswith("| XSkill: and then the rest, in order | **33.3** (")
-    assert table[4].startswith("| XSkill: score | **56.2** (")
+    assert table[2].startswith("| **XSkill** | **56.2** (")
+    assert table[3].startswith("| **XSkill**: what was undone is done again | **66.7** (")
+    assert table[4].startswith("| XSkill: and then the rest, in order | **33.3** (")
+
+
+def test_where_episodes_ended_is_told() -> None:
+    seeds = [
+        [record("a", 0, 1.0), record("a", 1, 0.5), record("b", 0, 0.5, True, 90), record("b", 1, 0.0, True)],
+        [record("a", 0, 0.75)],
+    ]
+    told = where_it_ended({"ours": summary(seeds), "best": summary([[record("a", 0, 1.0)]])}).splitlines()
+    assert told[0] == "ours, of 5 episodes missed first: light 2, slide 1, microwave 1; done again: light 1 of 2"
+    assert told[1] == "best, of 1 episodes missed first: nothing"
 
 
 def test_the_papers_numbers_stand_beside_ours() -> None:

@@ -3,7 +3,7 @@
 SUITES = {
     "table1": "the paper's main table: the unseen task, shown by the robot and by the demonstrator, also faster",
     "validation": "the same for another unseen task than the paper's (--data.unseen): the only one to make choices by",
-    "seen": "what it was trained on, shown by the robot and by the demonstrator: what is missing where nothing is new",
+    "seen": "what it was trained on, also with something undone: what is missing where nothing is new",
     "perturb": "the last finished sub-task is undone mid-way, and must be done again",
     "mismatch": "the unseen task, shown by demonstrators that move differently: a free hand, two hands at once",
     "orders": "four sub-tasks in orders that no demonstration has, shown by a free hand",

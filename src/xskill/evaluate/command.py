@@ -35,7 +35,7 @@ from xskill.evaluate.rollouts import (
     side_by_side,
     watched,
 )
-from xskill.evaluate.tables import comparisons, markdown, sentences, summary
+from xskill.evaluate.tables import comparisons, markdown, sentences, summary, where_it_ended
 from xskill.kitchen.dataset import split
 from xskill.kitchen.demos import Demonstration, Demonstrations
 from xskill.kitchen.film import FPS, film_of, shoot_all
@@ -139,7 +139,7 @@ def tabulate(
         own = seeds if len(set(seeds)) == len(seeds) else range(len(seeds))
         records[name] = dict(zip(own, scored.values(), strict=False))  # less where no model is needed
         results[name] = summary(list(scored.values()))
-    table, ahead = markdown(suite, results), comparisons(records)
+    table, ahead = f"{markdown(suite, results)}\n\n{where_it_ended(results)}", comparisons(records)
     if ahead:
         told = sentences(next(iter(records)), ahead)
         table += f"\n\nScores, episode by episode, all columns of a condition together, then each:\n\n{told}"

@@ -95,10 +95,12 @@ def settings(suite: str, demonstrators: Sequence[str], trained_at: float = 1.0) 
     if suite == "orders":
         watched = [body for body in demonstrators if body in free] or free[:1]
         return tuple(Setting(f"shown by {body}", body, trained_at) for body in watched)
+    undone = Setting(f"cross x{trained_at:g}, undone", demonstrator, trained_at, undo=True)
     if suite == "perturb":
-        return (Setting(f"cross x{trained_at:g}, undone", demonstrator, trained_at, undo=True),)
+        return (undone,)
     if suite in ("pairs", "seen"):
-        return (Setting("same x1", ROBOT), Setting(f"cross x{trained_at:g}", demonstrator, trained_at))
+        both = Setting("same x1", ROBOT), Setting(f"cross x{trained_at:g}", demonstrator, trained_at)
+        return both if suite == "pairs" else (*both, undone)
     speeds = (1.0, 1.3, 1.5, 2.0) if trained_at == 1 else (trained_at,)
     return (Setting("same x1", ROBOT), *(Setting(f"cross x{speed:g}", demonstrator, speed) for speed in speeds))
 

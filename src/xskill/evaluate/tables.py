@@ -1,6 +1,7 @@
 """From records to a table: what the paper says, and what we measured, with its interval."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from xskill.evaluate.rollouts import Record
@@ -63,6 +64,7 @@ def summary(method: Seeds) -> dict[str, dict[str, Any]]:
             "success": success.mean, "success_low": success.low, "success_high": success.high,
             "order_free": sum(record.order_free for record in every) / len(every),
             "episodes": len(every), "seeds": len(scores),
+            "missed": _counted(some.asked[round(some.score * len(some.asked))] for some in every if some.score < 1),
         }  # fmt: skip
         undone = [record for record in every if record.undone]
         if undone:
@@ -71,8 +73,35 @@ def summary(method: Seeds) -> dict[str, dict[str, Any]]:
             found[setting] |= {
                 "mended": mended.mean, "mended_low": mended.low, "mended_high": mended.high,
                 "undone": len(undone), "redone": redone.mean, "redone_low": redone.low, "redone_high": redone.high,
+                "undone_of": _counted(_undone(record) for record in undone),
+                "redone_of": _counted(_undone(record) for record in undone if record.redone is not None),
             }  # fmt: skip
     return found
+
+
+def _counted(tasks: Iterable[str]) -> dict[str, int]:
+    """How often each occurs, the most frequent first."""
+    return dict(Counter(tasks).most_common())
+
+
+def _undone(record: Record) -> str:
+    assert record.undone
+    return record.undone[0]
+
+
+def where_it_ended(methods: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+    """The first sub-task of an episode that was not done in order, and what was done again, a line for each method."""
+    lines = []
+    for name, settings in methods.items():
+        missed, undone, redone = (
+            sum((Counter(cell.get(count, {})) for cell in settings.values()), Counter[str]())
+            for count in ("missed", "undone_of", "redone_of")
+        )
+        parts = [f"missed first: {', '.join(f'{t} {n}' for t, n in missed.most_common()) or 'nothing'}"]
+        if undone:
+            parts.append(f"done again: {', '.join(f'{t} {redone[t]} of {n}' for t, n in undone.most_common())}")
+        lines.append(f"{name}, of {sum(cell['episodes'] for cell in settings.values())} episodes {'; '.join(parts)}")
+    return "\n".join(lines)
 
 
 def comparisons(methods: Mapping[str, Mapping[int, Sequence[Record]]]) -> dict[str, dict[str, dict[str, float]]]:
@@ -131,16 +160,13 @@ def markdown(suite: str, methods: Mapping[str, Mapping[str, Mapping[str, Any]]])
     rows = [["", *columns], ["---"] * (1 + len(columns))]
     for name, settings in methods.items():
         cells = [settings.get(column) for column in columns]
-        if suite == "perturb":
-            rows.append(
-                [f"**{name}**: what was undone is done again", *(_cell(cell, "redone", "redone_") for cell in cells)]
-            )
-            rows.append([f"{name}: and then the rest, in order", *(_cell(cell, "mended", "mended_") for cell in cells)])
-            rows.append([f"{name}: score", *(_cell(cell, "score", "") for cell in cells)])
-        else:
-            rows.append([f"**{name}**", *(_cell(cell, "score", "") for cell in cells)])
+        rows.append([f"**{name}**", *(_cell(cell, "score", "") for cell in cells)])
         if suite == "table1" and name in PAPER:
             rows.append(["in the paper", *(_plain(PAPER[name].get(column)) for column in columns)])
+        if any(cell and "redone" in cell for cell in cells):
+            again = [_cell(cell, "redone", "redone_") for cell in cells]
+            rows.append([f"**{name}**: what was undone is done again", *again])
+            rows.append([f"{name}: and then the rest, in order", *(_cell(cell, "mended", "mended_") for cell in cells)])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
