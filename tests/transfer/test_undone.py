@@ -13,6 +13,7 @@ from xskill.data.frames import BankPlan, Making, StreamedFrames, make_bank
 from xskill.engine.loop import Step
 from xskill.errors import ConfigError
 from xskill.presets import PRESETS
+from xskill.transfer import undone
 from xskill.transfer.train import LEAD, TransferPhase
 from xskill.transfer.undone import EVENTS, NEVER, undone_in
 
@@ -59,6 +60,20 @@ def test_what_lasts_is_found_and_what_passes_is_not() -> None:
         assert abs(int(found.times[1, event]) - at) <= 4
         assert (found.event[1][PLACES[thing]] == event).all()
     assert (found.event[1] < EVENTS).sum() == 8 * 6 + 4 * 4
+
+
+def test_what_changes_in_one_video_only_is_an_accident(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual, count = {"door": 60}, 40
+    videos = [kitchen({thing: at + number for thing, at in usual.items()}) for number in range(count)]
+    videos[7] = kitchen({"door": 67, "pot": 110})  # something rests there, once
+    store, spans = StreamedFrames(np.concatenate(videos), CPU), {3 + n: (n * LONG, LONG) for n in range(count)}
+    for at_once in (512, 25):  # of many videos, some stand for all
+        monkeypatch.setattr(undone, "COMPARED", at_once)
+        found = undone_in(store, spans)
+        assert (found.times[3:, 0] - torch.arange(60, 60 + count)).abs().max() <= 4
+        assert (found.times[3:, 1:] == NEVER).all()
+    few = {place: span for place, span in spans.items() if place < 20}
+    assert abs(int(undone_in(store, few).times[10, 1]) - 110) <= 4  # too few to say so
 
 
 def test_undone_the_scene_is_as_it_was_wherever_nothing_hides_it() -> None:

@@ -3,11 +3,12 @@
 A robot that follows its plan well never sees one, so nothing teaches it to go back. But where a camera stands still,
 what is done for good is a lasting change of the picture: pixels that show one thing up to some moment and another ever
 after, whatever passes in front of them. Pixels that change together are one thing done, an `event`. Put back to what
-they showed before, wherever nothing hides them, they make it undone.
+they showed before, wherever nothing hides them, they make it undone. Something done for a purpose is done in other
+videos, too, at the same place; what changes a picture in one of them only, where an arm has rested, is no event.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -35,6 +36,12 @@ EVENTS = 8
 """Most in a video."""
 PIECE = 2**14
 """Pixels that are looked at at once."""
+ALIKE = 0.3
+"""Pixels that two events have in common, as a share of those of either, from which on they are the same thing done."""
+COMMON = 0.05
+"""Share of the videos in which something must be done to be worth doing: with fewer than twenty, one is enough."""
+COMPARED = 512
+"""Videos, and events, that are compared at once."""
 NEVER = 2**30
 """When an event happens that does not."""
 
@@ -79,7 +86,33 @@ def undone_in(frames: FrameStore, spans: Mapping[int, tuple[int, int]]) -> Undon
         undone.before[episode], undone.after[episode], undone.event[episode] = before, after, event
         undone.times[episode] = torch.where(times < MOMENTS, moments[times.clamp(max=MOMENTS - 1)], NEVER)
     assert undone is not None
-    return undone
+    return replace(undone, times=_common(undone, list(spans)))
+
+
+def _common(undone: Undone, episodes: list[int]) -> Tensor:
+    """When events are that happen in so many of some episodes that they are no accident: (E, EVENTS).
+
+    Of many episodes, `COMPARED` stand for all.
+    """
+    video, which = torch.nonzero(undone.times[episodes] < NEVER, as_tuple=True)
+    changed, times = undone.event[episodes].flatten(1), undone.times.clone()
+
+    def pixels(video: Tensor, which: Tensor) -> Tensor:
+        there = changed[video.to(changed.device)]
+        return (there == which.to(changed.device)[:, None]).float()
+
+    others = torch.linspace(0, len(episodes) - 1, min(COMPARED, len(episodes))).long()
+    known = torch.isin(video, others)
+    theirs = pixels(video[known], which[known])
+    for one, event in zip(video.split(COMPARED), which.split(COMPARED), strict=True):
+        mine = pixels(one, event)
+        both = mine @ theirs.T
+        same = both >= ALIKE * (mine.sum(1, keepdim=True) + theirs.sum(1) - both)
+        videos = torch.zeros(len(one), len(episodes)).index_add_(1, video[known], same.float().cpu())
+        videos[torch.arange(len(one)), one] = 0
+        rare = (videos > 0).sum(1) < int(COMMON * len(others))
+        times[torch.tensor(episodes)[one[rare]], event[rare]] = NEVER
+    return times
 
 
 def _lasting(video: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
