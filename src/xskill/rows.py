@@ -58,8 +58,19 @@ def _prototypes(count: int, like: Row = OURS) -> Row:
     return replace(like, name=like.name.replace("XSkill", f"K={count}"), prototypes=count)
 
 
-def _unseen(*order: str) -> Row:
-    return Row(f"unseen: {', '.join(order)}", "unseen-" + "-".join(order), ("--data.unseen", *order))
+def _unseen(*order: str, like: Row | None = None) -> Row:
+    name, training, words = f"unseen: {', '.join(order)}", "unseen-" + "-".join(order), ("--data.unseen", *order)
+    if like:
+        name, training, words = f"{name}, {like.name}", f"{like.training}-{training}", (*like.words, *words)
+    return Row(name, training, words)
+
+
+_OTHERS = (
+    ("microwave", "kettle", "light", "hinge"),
+    ("kettle", "bottom-burner", "light", "slide"),
+    ("microwave", "kettle", "bottom-burner", "slide"),
+)
+"""Orders, each shown by several people, that are left out instead of the paper's to make choices by."""
 
 
 def _faster(speed: str) -> Row:
@@ -112,11 +123,7 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
     ),
     "validation": (
         "other orders than the paper's left out, one at a time: what choices are made by",
-        (
-            _unseen("microwave", "kettle", "light", "hinge"),
-            _unseen("kettle", "bottom-burner", "light", "slide"),
-            _unseen("microwave", "kettle", "bottom-burner", "slide"),
-        ),
+        tuple(_unseen(*order, like=like) for like in (None, _SETBACKS) for order in _OTHERS),
     ),
     "losses": ("with and without each loss of discovery", (OURS, *_LOSSES)),
     "prototypes": ("K = 32, 128, 256, 512", tuple(_prototypes(count) for count in (32, 128, 256, 512))),

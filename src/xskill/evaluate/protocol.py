@@ -102,7 +102,8 @@ def settings(suite: str, demonstrators: Sequence[str], trained_at: float = 1.0) 
         both = Setting("same x1", ROBOT), Setting(f"cross x{trained_at:g}", demonstrator, trained_at)
         return both if suite == "pairs" else (*both, undone)
     speeds = (1.0, 1.3, 1.5, 2.0) if trained_at == 1 else (trained_at,)
-    return (Setting("same x1", ROBOT), *(Setting(f"cross x{speed:g}", demonstrator, speed) for speed in speeds))
+    columns = (Setting("same x1", ROBOT), *(Setting(f"cross x{speed:g}", demonstrator, speed) for speed in speeds))
+    return (*columns, undone) if suite == "validation" else columns
 
 
 def trials(
