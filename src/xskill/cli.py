@@ -131,8 +131,8 @@ def sweep(args: Sequence[str]) -> None:
     try:
         run(names, options)
     finally:
-        if (folder := options.out.expanduser()).exists():
-            _report_on(folder)
+        if any((options.out.expanduser() / name / "table.md").is_file() for name in names):
+            _report_on(options.out.expanduser())
 
 
 def _first(args: Sequence[str], usage: str, known: Mapping[str, str]) -> str | None:

@@ -63,6 +63,8 @@ def run(preset: str, config: Config, where: Where, *, only_discover: bool = Fals
     if config.base:
         if only_discover:
             raise ConfigError(f"discovery does not go on from a model; leave --base {config.base} out")
+        if where.folder.resolve() in Path(config.base).expanduser().resolve().parents:
+            raise ConfigError(f"--base {config.base} is part of the run {where.folder}; give --out another folder")
         base = load_base(config.base, config.data, place.device)
         if config.discover not in (PRESETS[preset][1].discover, base.model.discover):
             raise ConfigError(f"skills are those of {config.base}; leave options of discover out")

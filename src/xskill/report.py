@@ -18,6 +18,7 @@ from xskill.engine.folder import fingerprint, json_lines, write_file
 from xskill.engine.log import plain_console
 from xskill.engine.run import read_config
 from xskill.errors import RunError
+from xskill.rows import SWEEPS
 from xskill.version import exact_version
 
 PHASES = ("discover", "transfer")
@@ -192,7 +193,7 @@ def _scores(folders: Sequence[Path]) -> Iterator[str]:
     room = VIDEOS
     for folder in folders:
         about = _about(folder)
-        yield f"<h3>{escape(folder.name)}</h3>"
+        yield f"<h3>{escape(folder.name if folder.name in SWEEPS else str(about.get('suite', folder.name)))}</h3>"
         lines = (folder / "table.md").read_text(encoding="utf-8").splitlines()
         cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
         yield _table([row for row in cells if set("".join(row)) != {"-"}])

@@ -100,7 +100,7 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
         ),
     ),
     "headline": (
-        "the method, also with fewer transitions seen, a red sphere, scripted demonstrations; the paper's own sizes",
+        "the method, also with setbacks, fewer transitions, a red sphere, scripted demonstrations; the paper's sizes",
         (
             OURS,
             replace(_SETBACKS, name="XSkill, with undone scenes and setbacks"),

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from xskill.engine.config import CORES, DATA, Device, did_you_mean, differences, from_json, to_json
-from xskill.engine.folder import MANIFEST, to_bytes, whole, write_file
+from xskill.engine.folder import MANIFEST, make_folder, to_bytes, whole, write_file
 from xskill.engine.log import plain_console
-from xskill.errors import ConfigError, Interrupted, RunError
+from xskill.engine.run import held
+from xskill.errors import ConfigError, Interrupted, RunError, XSkillError
 from xskill.evaluate import SUITES
 from xskill.presets import PRESETS, Config
 from xskill.rows import OURS, SWEEPS, Row
@@ -29,6 +30,10 @@ from xskill.version import exact_version
 
 if TYPE_CHECKING:
     from xskill.evaluate.command import Evaluate
+
+
+_OWN = "--data.demos"
+"""Names the demonstrations of a row that has its own."""
 
 
 @dataclass(frozen=True)
@@ -97,27 +102,26 @@ def sweep(names: Sequence[str], options: Sweep) -> None:
         raise ConfigError(f"--seeds are {list(options.seeds)}; name one or more, each once")
     if options.at_once < 1:
         raise ConfigError(f"--at-once is {options.at_once}; expected at least 1")
+    if any(word.split("=")[0] == _OWN for word in shlex.split(options.train)):
+        raise ConfigError(f"--demos names the demonstrations of a sweep; leave {_OWN} out of --train")
     exact_version()  # of what is run, not of what is there when it ends
-    console, out, tables = plain_console(), options.out.expanduser(), _tables(names, options)
-    jobs, work = _jobs(tables, options.seeds, out), _Work(options, console, out)
-    for job in jobs:
-        work.check(job)
-    left = [replace(job, methods=missing) for job in jobs if (missing := work.missing(job))]
-    well = [False] * len(left) if options.as_is else work.done(left)
-    without = [job for job, trained in zip(left, well, strict=True) if not trained]
-    unknown = {(job.folder, suite) for job in without for suite in job.methods}
-    from xskill.evaluate.command import tabulate
-
-    for name, rows in tables.items():
-        models = {row: [_folder(out, seed, row) for seed in options.seeds] for row in rows}
-        known = {row: [f / "model" for f in some if (f, _suite(name)) not in unknown] for row, some in models.items()}
-        scored = {row.name: (row.method, paths) for row, paths in known.items() if paths}
-        if scored:
-            console.print(f"\n{name}: {SWEEPS[name][0]}")
-            tabulate(_suite(name), scored, _as_evaluated(options), out / name, console)
-    if without and not options.as_is:
-        failed = ", ".join(str(job.folder) for job in without)
-        raise RunError(f"{len(without)} trainings failed, their rows are missing: {failed}")
+    out, tables = options.out.expanduser(), _tables(names, options)
+    jobs, work = _jobs(tables, options.seeds, out), _Work(options, plain_console(), out)
+    with ExitStack() as stack:
+        if not options.as_is:
+            make_folder(out)
+            stack.enter_context(held(out))
+        for job in jobs:
+            work.check(job)
+        left = [job for job in (replace(job, methods=work.missing(job)) for job in jobs) if job.methods]
+        if not options.as_is:
+            work.do(left)
+        unknown = {(job.folder, s, m) for job in left for s, some in work.missing(job).items() for m in some}
+        for name, rows in tables.items():
+            work.tabulate(name, rows, unknown)
+    if unknown and not options.as_is:
+        folders = sorted({str(folder) for folder, *_ in unknown})
+        raise RunError(f"{len(folders)} could not be trained or scored, their rows are missing: {', '.join(folders)}")
 
 
 def _suite(table: str) -> str:
@@ -166,34 +170,52 @@ def _as_evaluated(options: Sweep) -> "Evaluate":
     )  # fmt: skip
 
 
+def _content(demos: str) -> str:
+    """Names what is in demonstrations, wherever they lie: a hash of a file, or of the names and sizes in a folder."""
+    if not Path(demos).expanduser().exists() and "+" in demos:
+        return "+".join(map(_content, demos.split("+")))
+    path, digest = Path(demos).expanduser(), hashlib.sha256()
+    if path.is_file():
+        digest.update(path.read_bytes())
+    elif path.is_dir():
+        for file in sorted(file for file in path.rglob("*") if file.is_file()):
+            digest.update(f"{file.relative_to(path).as_posix()} {file.stat().st_size}\n".encode())
+    else:
+        return demos
+    return digest.hexdigest()[:16]
+
+
 class _Work:
     """Trainings, so many at once, and the scoring of each that is done, while others train."""
 
     def __init__(self, options: Sweep, console: Console, out: Path) -> None:
         self._options, self._console, self._out = options, console, out
+        self._demos = _content(options.demos)
         self._running: list[subprocess.Popen[bytes]] = []
-        self._scoring, self._stopping = threading.Lock(), threading.Event()
+        self._scoring, self._starting, self._stopping = threading.Lock(), threading.Lock(), False
         self._ours: dict[int, threading.Event] = {}
         self._places: queue.SimpleQueue[int] = queue.SimpleQueue()
         for place in range(options.at_once):
             self._places.put(place)
 
-    def done(self, jobs: Sequence[_Job]) -> list[bool]:
-        """Train and score; whether each training went well."""
-        if not jobs:
-            return []
+    def do(self, jobs: Sequence[_Job]) -> None:
+        """Train, and score what could be trained."""
+        for job in jobs:
+            self._check_weights(job)
         self._ours = {job.seed: threading.Event() for job in jobs if job.row.training == OURS.training}
-        with ThreadPoolExecutor(len(jobs)) as pool:
+        with ThreadPoolExecutor(max(1, len(jobs))) as pool:
             try:
-                return list(pool.map(self._one, jobs))
+                for _ in pool.map(self._one, jobs):
+                    pass
             except KeyboardInterrupt:
                 raise Interrupted("interrupted; the same command goes on") from None
             finally:
-                self._stopping.set()
-                for process in self._running:
-                    process.terminate()  # it ends with a checkpoint
+                with self._starting:
+                    self._stopping = True
+                    for process in self._running:
+                        process.terminate()  # it ends with a checkpoint
 
-    def _one(self, job: _Job) -> bool:
+    def _one(self, job: _Job) -> None:
         alone = self._options.at_once == 1
         if _borrows(job.row) and job.seed in self._ours:
             while not _skills(self._out, job.seed) and not self._ours[job.seed].wait(1):
@@ -211,7 +233,6 @@ class _Work:
         if well and not alone:
             with self._scoring:  # one evaluation takes all of a machine's cores
                 self._score(job)
-        return well
 
     @contextmanager
     def _place(self) -> Iterator[int]:
@@ -228,11 +249,9 @@ class _Work:
 
     def _told(self, job: _Job) -> dict[str, Any]:
         """All that decides what a training comes to."""
-        words, demos = self._words(job), Path(self._options.demos).expanduser()
+        words = self._words(job)
         told: dict[str, Any] = {"train": shlex.join(words), "preset": to_json(PRESETS[words[0]][1])}
-        if "--data.demos" not in words:
-            told["demos"] = hashlib.sha256(demos.read_bytes()).hexdigest()[:16] if demos.is_file() else str(demos)
-        return told
+        return told if _OWN in job.row.words else told | {"demos": self._demos}
 
     def check(self, job: _Job) -> None:
         """Raises `ConfigError` for a training that was told otherwise before."""
@@ -249,29 +268,48 @@ class _Work:
                 f"{job.folder} was trained with another {name}: `{old}`, now `{new}`; choose another --out"
             )
 
-    def missing(self, job: _Job) -> Mapping[str, Sequence[str]]:
-        """Suite -> methods, where a training has not been scored. If there is none, its weights may be gone."""
-        from xskill.evaluate.command import all_scored
+    def missing(self, job: _Job) -> dict[str, list[str]]:
+        """Suite -> methods by which a training has not been scored there."""
+        from xskill.evaluate.command import unscored
 
         if not job.note.is_file() or not (job.model / MANIFEST).is_file():
-            return job.methods
-        read = _as_evaluated(self._options)
-        left = {suite: some for suite, some in job.methods.items() if not all_scored(suite, job.model, some, read)}
-        if not left:
-            self._console.print(f"{job}: scored already")
-        elif not self._options.as_is and not whole(job.model):
+            return {suite: list(methods) for suite, methods in job.methods.items()}
+        left = {}
+        for suite, methods in job.methods.items():
+            try:
+                left[suite] = unscored(suite, job.model, methods, _as_evaluated(self._options))
+            except XSkillError as error:
+                self._console.print(f"{job.folder}, {suite}: {error}", style="yellow", soft_wrap=True)
+                left[suite] = list(methods)
+        return {suite: methods for suite, methods in left.items() if methods}
+
+    def _check_weights(self, job: _Job) -> None:
+        """Raises `RunError` where a training is to be scored whose weights are gone."""
+        if job.note.is_file() and (job.model / MANIFEST).is_file() and not whole(job.model):
             raise RunError(
-                f"the weights of {job.folder} are gone, and {' and '.join(left)} needs them; to train it again, delete "
-                f"{job.folder} and {job.note}"
+                f"the weights of {job.folder} are gone, and {' and '.join(job.methods)} needs them; to train it again, "
+                f"delete {job.folder} and {job.note}"
             )
-        return left
+
+    def tabulate(self, name: str, rows: Sequence[Row], unknown: Collection[tuple[Path, str, str]]) -> None:
+        """Write and print a table of what has been scored."""
+        from xskill.evaluate.command import tabulate
+
+        suite, scored = _suite(name), {}
+        for row in rows:
+            folders = (_folder(self._out, seed, row) for seed in self._options.seeds)
+            if models := [folder / "model" for folder in folders if (folder, suite, row.method) not in unknown]:
+                scored[row.name] = (row.method, models)
+        if scored:
+            self._console.print(f"\n{name}: {SWEEPS[name][0]}")
+            tabulate(suite, scored, _as_evaluated(self._options), self._out / name, self._console)
 
     def _trained(self, job: _Job, place: int) -> bool:
         """Train a row, or go on with it; a finished one is only looked at."""
         options = self._options
         _borrow_skills(job, self._out)
         begun = ["--resume"] if job.folder.exists() else []
-        demos = [] if "--data.demos" in job.row.words else ["--data.demos", options.demos]
+        demos = [] if _OWN in job.row.words else [_OWN, options.demos]
         words = [*self._words(job), *demos, "--out", str(job.folder), *self._common(), *begun]
         self._console.print(f"{job}: xskill train {shlex.join(words)}")
         code = self._run(["train", *words], job.folder.name, _gpu(place, options.at_once))
@@ -280,7 +318,7 @@ class _Work:
         return code == 0
 
     def _score(self, job: _Job) -> None:
-        """Have a model's records made; tables are made of them, and of what is still missing then."""
+        """Have a model's records made, of which tables are made."""
         for suite, methods in job.methods.items():
             demos = ["--demos", self._options.demos] if suite != "pairs" else []  # which has its own
             told = [*demos, "--conditions", self._options.conditions, *self._common()]
@@ -296,21 +334,22 @@ class _Work:
 
     def _run(self, words: Sequence[str], name: str, more: Mapping[str, str]) -> int:
         """An xskill command, as a process of its own, with its log where several run at once."""
-        if self._stopping.is_set():
-            raise Interrupted("interrupted; the same command goes on")
         with ExitStack() as stack:
             log = None
             if self._options.at_once > 1:
-                self._out.mkdir(parents=True, exist_ok=True)
                 log = stack.enter_context((self._out / f"{name}.log").open("ab"))
-            # Ctrl-C reaches the sweep alone, which passes it on once: a second one would cost the checkpoint.
-            process = subprocess.Popen(
-                [sys.executable, "-m", "xskill", *words],
-                stdout=log, stderr=log, env=os.environ | more, start_new_session=True,
-            )  # fmt: skip
-            self._running.append(process)
+            with self._starting:  # whoever stops everything knows of this one, or it is not started
+                if self._stopping:
+                    raise Interrupted("interrupted; the same command goes on")
+                # Ctrl-C reaches the sweep alone, which passes it on once: a second one would cost the checkpoint.
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "xskill", *words],
+                    stdout=log, stderr=log, env=os.environ | more, start_new_session=True,
+                )  # fmt: skip
+                self._running.append(process)
             code = process.wait()
-            self._running.remove(process)
+            with self._starting:
+                self._running.remove(process)
         if code == Interrupted.exit_code:
             raise Interrupted("interrupted; the same command goes on")
         return code

@@ -80,7 +80,11 @@ def robots(kind: type[Robots] = Robots, *, told: bool = False) -> Robots:
 
 
 def test_records_do_not_depend_on_workers_nor_on_what_runs_beside() -> None:
-    todo = [trial("light", condition=condition, setting=name) for name in ("a", "b") for condition in range(5)]
+    todo = [
+        replace(trial("light", condition=condition, setting=name), column=column)
+        for column, name in enumerate(("a", "b"))
+        for condition in range(5)
+    ]
 
     def found(workers: int, todo: Sequence[Trial]) -> list[Record]:
         made = roll_out(todo, robots(), workers=workers, width=4)

@@ -1,5 +1,7 @@
 """From records to numbers in a table."""
 
+from dataclasses import replace
+
 import pytest
 
 from xskill.evaluate.rollouts import Record
@@ -94,16 +96,28 @@ def test_methods_are_compared_episode_by_episode() -> None:
     }
     others = {"scored once": {0: [record("a", 0, 1.0)]}, "other seeds": {0: ours[0], 1: ours[3]}}
     found = comparisons({"ours": ours, "worse": worse, **others})
-    assert list(found) == ["worse"]
-    assert found["worse"]["all"] == {"ahead": 0.25, "low": 0.25, "high": 0.25, "p": 2 / 2**12}
-    assert found["worse"]["b"] == {"ahead": 0, "low": 0, "high": 0, "p": 1}
-    assert found["worse"]["a"]["ahead"] == 0.375
-    told = sentences("ours", found)
+    assert list(found) == ["ours less worse"]
+    assert found["ours less worse"]["all"] == {"ahead": 0.25, "low": 0.25, "high": 0.25, "p": 2 / 2**12}
+    assert found["ours less worse"]["b"] == {"ahead": 0, "low": 0, "high": 0, "p": 1}
+    assert found["ours less worse"]["a"]["ahead"] == 0.375
+    told = sentences(found)
     assert told.startswith("ours less worse: +25.0 (+25.0 to +25.0), p 0.00049; a +37.5 (+25.0 to +50.0), p ")
     assert told.endswith("; b +0.0 (+0.0 to +0.0), p 1")
+
+
+def test_rows_that_were_shown_other_tasks_are_compared_with_their_like() -> None:
+    def shown(prompt: str, score: float) -> dict[int, list[Record]]:
+        return {0: [replace(record("a", i, score), prompt=prompt) for i in range(6)]}
+
+    rows = {"x": shown("x", 0.5), "y": shown("y", 0.75), "x, more": shown("x", 1.0), "y, more": shown("y", 0.75)}
+    found = comparisons(rows)
+    assert {names: parts["all"]["ahead"] for names, parts in found.items()} == {
+        "x less x, more": -0.5,
+        "y less y, more": 0,
+    }
 
 
 def test_a_method_that_lacks_a_setting_is_not_compared() -> None:
     ours = {0: [record(s, i, 1.0) for i in range(6) for s in "ab"]}
     assert comparisons({"ours": ours, "half": {0: [record("a", i, 0.5) for i in range(6)]}}) == {}
-    assert set(comparisons({"ours": {0: ours[0][::2]}, "half": {0: ours[0][::2]}})["half"]) == {"all"}
+    assert set(comparisons({"ours": {0: ours[0][::2]}, "half": {0: ours[0][::2]}})["ours less half"]) == {"all"}

@@ -137,6 +137,13 @@ def test_a_camera_may_have_almost_any_name(tmp_path: Path) -> None:
         phase(tmp_path / "state", camera="state")
 
 
+def test_actions_beyond_those_of_the_model_gone_on_from_are_counted(tmp_path: Path) -> None:
+    made = phase(tmp_path)
+    assert made.out_of_reach() == pytest.approx(LENGTHS[3] / LENGTHS.sum())  # the episode held out goes further
+    made.body = replace(made.body, actions=Range((0.0, 0.0, 0.0), (1e3, 1e3, 1e3)))
+    assert made.out_of_reach() == 0
+
+
 def test_a_plan_is_half_an_episode_long_unless_told(tmp_path: Path) -> None:
     free = replace(CONFIG, aligner=replace(CONFIG.aligner, tokens=0))
     assert phase(tmp_path, free).tokens == round(LENGTHS[:3].mean() / 2)

@@ -83,7 +83,7 @@ def open_run(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"cannot make the run folder {folder}: {error.strerror}") from None
-    with _held(folder):
+    with held(folder):
         sweep(folder)
         content = _content(folder)  # looked at again: another process may have been here
         if any(entry.name != CONFIG for entry in content):  # with a config alone, nothing has begun
@@ -147,7 +147,8 @@ def _refuse_changes(run: Run, saved: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[None]:
+def held(folder: Path) -> Iterator[None]:
+    """Hold a folder against other processes. Raises `RunError` when another one does."""
     with (folder / _LOCK).open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -44,7 +44,7 @@ from xskill.kitchen.scripted import NEW_PAIRS, demonstrations, prompts_of
 from xskill.transfer.model import Model, load_model
 from xskill.version import exact_version, versions
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Counts up when what is scored changes, so that old records are not taken for new ones."""
 METHODS: Mapping[str, tuple[Reading | None, str]] = {
     "xskill": ("aligner", "XSkill"),
@@ -132,8 +132,9 @@ def tabulate(
                 continue
             with Bars(console) as bars:
                 path = _records(kept, method, key)
-                scored[key] = _finished(todo, partial(bench.performer, method), path, options.workers, name, bars)
-            names[path.stem] = sorted({str(line.get("made", "not known")) for line in json_lines(path)})
+                made = {"made": exact_version(), "device": bench.device.type}
+                scored[key] = _finished(todo, partial(bench.performer, method), path, options.workers, name, bars, made)
+            names[path.stem] = sorted({f"{line.get('made')} on {line.get('device')}" for line in json_lines(path)})
             if options.videos:
                 _write_videos(todo, scored[key], bench, method, out / "videos" / f"{method}-{key}")
         own = seeds if len(set(seeds)) == len(seeds) else range(len(seeds))
@@ -141,8 +142,8 @@ def tabulate(
         results[name] = summary(list(scored.values()))
     table, ahead = f"{markdown(suite, results)}\n\n{where_it_ended(results)}", comparisons(records)
     if ahead:
-        told = sentences(next(iter(records)), ahead)
-        table += f"\n\nScores, episode by episode, all columns of a condition together, then each:\n\n{told}"
+        told = "Scores, episode by episode, all columns of a condition together, then each"
+        table += f"\n\n{told}:\n\n{sentences(ahead)}"
     about: dict[str, Any] = {"versions": versions(), "suite": suite}
     about |= {"conditions": options.conditions, "records": names}
     about |= {"models": [bench.about() for bench in benches.values()]}
@@ -154,19 +155,19 @@ def tabulate(
         console.print(json.dumps(results))
 
 
-def all_scored(suite: str, path: Path, methods: Sequence[str], options: Evaluate) -> bool:
-    """Whether there is a record of every episode of a model already, in the folder for records."""
+def unscored(suite: str, path: Path, methods: Sequence[str], options: Evaluate) -> list[str]:
+    """Methods by which a model has not been scored: the folder for records has not every episode."""
     assert options.records is not None
     bench, folder = _Bench(path, suite, options, plain_console(quiet=True)), options.records
     todo = trials(suite, bench.columns, bench.prompts, _conditions(options.conditions))
-    return all(not _left(todo, _records(folder, method, bench.scored_as(method, todo, folder))) for method in methods)
+    return [m for m in methods if _left(todo, _records(folder, m, bench.scored_as(m, todo, folder)))]
 
 
 class _Bench:
     """A model and all that it is to be shown. Its weights are read when they are needed."""
 
     def __init__(self, path: Path, suite: str, options: Evaluate, console: Console) -> None:
-        self.path, self._suite, self._options, self._device = path, suite, options, chosen(options.device)
+        self.path, self._suite, self._options, self.device = path, suite, options, chosen(options.device)
         self._manifest = read_manifest(path)
         if "data" not in self._manifest:
             raise DataError(f"{path} does not say what it was trained on, so nobody knows what it has not seen")
@@ -183,7 +184,7 @@ class _Bench:
         for demo in self.prompts:
             digest.update(f"{demo.title} {demo.qpos.tobytes().hex()} {demo.ctrl.tobytes().hex()}".encode())
         self._prompts_key = digest.hexdigest()
-        self._model = cache(lambda: load_model(path, self._device))
+        self._model = cache(lambda: load_model(path, self.device))
         self._plan = cache(self._planned)
         self._film = cache(self._filmed)
 
@@ -194,32 +195,29 @@ class _Bench:
             orders = [NEW_PAIRS[index % len(NEW_PAIRS)] for index in range(PROMPTS)]
             with Bars(console) as bars:
                 return prompts_of(orders, options.data_folder.expanduser(), options.workers, bars.advance)
-        read = self._demonstrations(options.demos or self.data.demos)
+        read = self._demonstrations(options.demos or self.data.demos, self.data)
         for problem in read.problems:
             console.print(f"passed over: {problem}", style="yellow")
         if suite == "orders":
-            trained = self._learned_from() if options.demos else {self.data.demos}
-            return new_orders([demo for source in trained for demo in self._demonstrations(source).good] + [*read.good])
+            learned = [demo for data in self._learned_from() for demo in self._demonstrations(data.demos, data).good]
+            return new_orders([*learned, *read.good])
         if suite == "seen":
             train = split(read.good, self.data.unseen, self.data.level, self.data.held_out).train
             some = drawn(train, PROMPTS)
             return [demo for demo in read.good if demo.title in some]
         return [demo for demo in read.good if demo.order == self.data.unseen]
 
-    def _learned_from(self) -> set[str]:
-        """The demonstrations that a model was trained on, and those that what it went on from was."""
-        found, about = set(), self._manifest
+    def _learned_from(self) -> list[DataConfig]:
+        """The data that a model was trained on, and that what it went on from was."""
+        found, about = [], self._manifest
         while about:
-            found.add(from_json(DataConfig, about["data"], f"{self.path}: data").demos)
+            found.append(from_json(DataConfig, about["data"], f"{self.path}: data"))
             about = about.get("base", {})
         return found
 
-    def _demonstrations(self, source: str) -> Demonstrations:
-        data, where, workers = self.data, self._options.data_folder.expanduser(), self._options.workers
-        return demonstrations(
-            source,
-            count=data.count, seed=data.seed, tasks=data.tasks, unseen=data.unseen, folder=where, workers=workers,
-        )  # fmt: skip
+    def _demonstrations(self, source: str, data: DataConfig) -> Demonstrations:
+        where, workers = self._options.data_folder.expanduser(), self._options.workers
+        return _read(source, data.count, data.seed, data.tasks, data.unseen, where, workers)
 
     @property
     def seed(self) -> int:
@@ -238,7 +236,7 @@ class _Bench:
     def key(self, method: str, device: str = "") -> str:
         """Names what is scored: another when the suite, the weights, the prompts or the kind of device are."""
         weights = fingerprint(self._manifest) if METHODS[method][0] else self.data.size
-        named = [PROTOCOL, self._suite, self._prompts_key, weights, device or self._device.type]
+        named = [PROTOCOL, self._suite, self._prompts_key, weights, device or self.device.type]
         return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:8]
 
     def scored_as(self, method: str, todo: Sequence[Trial], folder: Path) -> str:
@@ -291,6 +289,14 @@ class _Bench:
         return bank.videos("side")
 
 
+@cache
+def _read(
+    source: str, count: int, seed: int, tasks: tuple[int, ...], unseen: tuple[str, ...], folder: Path, workers: int
+) -> Demonstrations:
+    """Demonstrations, read once for all models that are shown them."""
+    return demonstrations(source, count=count, seed=seed, tasks=tasks, unseen=unseen, folder=folder, workers=workers)
+
+
 def _records(folder: Path, method: str, key: str) -> Path:
     return folder / f"{method}-{key}.jsonl"
 
@@ -306,16 +312,22 @@ def _left(todo: Sequence[Trial], path: Path) -> list[Trial]:
 
 
 def _finished(
-    todo: Sequence[Trial], performer: Callable[[], Performer], path: Path, workers: int, name: str, bars: Bars
+    todo: Sequence[Trial],
+    performer: Callable[[], Performer],
+    path: Path,
+    workers: int,
+    name: str,
+    bars: Bars,
+    made: dict[str, str],
 ) -> list[Record]:
-    """The record of every trial, those in `path` read, the others made and added there at once."""
+    """The record of every trial, those in `path` read, the others `made` and added there at once."""
     left = _left(todo, path)
     bars.advance(name, len(todo) - len(left), len(todo))
     if left:
         with path.open("ab", buffering=0) as file:
             file.write(b"\n" if file.tell() else b"")  # ends a line that a kill may have torn
             for record in roll_out(left, performer(), workers=workers):
-                file.write(json.dumps(asdict(record) | {"made": exact_version()}).encode() + b"\n")
+                file.write(json.dumps(asdict(record) | made).encode() + b"\n")
                 bars.advance(name, 1, len(todo))
     known = _known(path)
     return [known[trial.setting.name, trial.condition] for trial in todo]
@@ -326,7 +338,7 @@ def read_records(path: Path) -> list[Record]:
     records = []
     for values in json_lines(path):
         try:
-            values.pop("made", None)  # which xskill has made it
+            values = {name: value for name, value in values.items() if name not in ("made", "device")}
             values["asked"], values["completed"] = tuple(values["asked"]), tuple(map(tuple, values["completed"]))
             values["undone"] = tuple(values["undone"]) if values["undone"] else None
             records.append(Record(**values))

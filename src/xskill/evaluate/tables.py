@@ -99,49 +99,52 @@ def where_it_ended(methods: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> st
 
 
 def comparisons(methods: Mapping[str, Mapping[int, Sequence[Record]]]) -> dict[str, dict[str, dict[str, float]]]:
-    """How far the first method is ahead of each other one, with the same seeds of training and on the same episodes.
+    """How far a method is ahead of each later one, with the same seeds of training and on the same episodes.
 
-    In every setting; and, where there are several, in all of them: those of one condition have prompt, start and noise
-    in common, so their mean is what is compared. A method that was scored on other seeds, conditions or settings, as
-    one that needs no training is, is left out.
+    Each is compared with the first that has the same. In every setting; and, where there are several, in all of them:
+    those of one condition have prompt, start and noise in common, so their mean is what is compared. A method that was
+    scored on other seeds, conditions, prompts or settings, as one that needs no training is, is left out.
     """
     scores = {
         name: {
-            (seed, record.setting, record.condition): record.score for seed, some in seeds.items() for record in some
+            (seed, record.setting, f"{record.condition} {record.prompt}"): record.score
+            for seed, some in seeds.items()
+            for record in some
         }
         for name, seeds in methods.items()
     }
-    first = next(iter(scores))
-    settings = list(dict.fromkeys(setting for _, setting, _ in scores[first]))
-    parts = {ALL: settings} | {setting: [setting] for setting in settings if len(settings) > 1}
     found: dict[str, dict[str, dict[str, float]]] = {}
     for name, theirs in scores.items():
-        if name != first and theirs.keys() == scores[first].keys():
-            for part, columns in parts.items():
-                told = compared(_means(scores[first], columns), _means(theirs, columns))
-                ahead = {"ahead": told.difference.mean, "low": told.difference.low, "high": told.difference.high}
-                found.setdefault(name, {})[part] = ahead | {"p": told.p_value}
+        first = next(other for other, some in scores.items() if some.keys() == theirs.keys())
+        if first == name:
+            continue
+        settings = list(dict.fromkeys(setting for _, setting, _ in theirs))
+        parts = {ALL: settings} | {setting: [setting] for setting in settings if len(settings) > 1}
+        for part, columns in parts.items():
+            told = compared(_means(scores[first], columns), _means(theirs, columns))
+            ahead = {"ahead": told.difference.mean, "low": told.difference.low, "high": told.difference.high}
+            found.setdefault(f"{first} less {name}", {})[part] = ahead | {"p": told.p_value}
     return found
 
 
-def _means(scores: Mapping[tuple[int, str, int], float], settings: Sequence[str]) -> dict[tuple[int, str], float]:
+def _means(scores: Mapping[tuple[int, str, str], float], settings: Sequence[str]) -> dict[tuple[int, str], float]:
     """The mean score of every seed and condition in some settings."""
     every: dict[tuple[int, str], list[float]] = {}
     for (seed, setting, condition), score in scores.items():
         if setting in settings:
-            every.setdefault((seed, str(condition)), []).append(score)
+            every.setdefault((seed, condition), []).append(score)
     return {key: sum(some) / len(some) for key, some in every.items()}
 
 
-def sentences(first: str, ahead: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+def sentences(ahead: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
     """What `comparisons` found, a line for each."""
     lines = []
-    for name, parts in ahead.items():
+    for names, parts in ahead.items():
         told = []
         for part, found in parts.items():
             mean, low, high = (f"{100 * found[number]:+.1f}" for number in ("ahead", "low", "high"))
             told.append(f"{'' if part == ALL else part + ' '}{mean} ({low} to {high}), p {found['p']:.2g}")
-        lines.append(f"{first} less {name}: {'; '.join(told)}")
+        lines.append(f"{names}: {'; '.join(told)}")
     return "\n".join(lines)
 
 

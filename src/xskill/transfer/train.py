@@ -117,7 +117,8 @@ class TransferPhase:
 
     def out_of_reach(self) -> float:
         """The share of actions beyond the range that the policy can act in."""
-        middle, half = (torch.tensor(part, device=self._actions.device) for part in vars(self.body.actions).values())
+        reach, device = self.body.actions, self._actions.device
+        middle, half = torch.tensor(reach.middle, device=device), torch.tensor(reach.half, device=device)
         return ((self._actions - middle).abs() > half * 1.001).any(1).float().mean().item()
 
     def _spans(self, episodes: Ints) -> list[tuple[int, int]]:
