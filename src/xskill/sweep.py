@@ -3,15 +3,14 @@
 import hashlib
 import json
 import os
-import queue
 import shlex
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from xskill.engine.config import CORES, DATA, Device, did_you_mean, differences,
 from xskill.engine.folder import MANIFEST, make_folder, to_bytes, whole, write_file
 from xskill.engine.log import plain_console
 from xskill.engine.run import held
+from xskill.engine.workers import Places
 from xskill.errors import ConfigError, Interrupted, RunError, XSkillError
 from xskill.evaluate import SUITES
 from xskill.presets import PRESETS, Config
@@ -194,9 +194,7 @@ class _Work:
         self._running: list[subprocess.Popen[bytes]] = []
         self._scoring, self._starting, self._stopping = threading.Lock(), threading.Lock(), False
         self._ours: dict[int, threading.Event] = {}
-        self._places: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for place in range(options.at_once):
-            self._places.put(place)
+        self._places = Places(options.at_once)
 
     def do(self, jobs: Sequence[_Job]) -> None:
         """Train, and score what could be trained."""
@@ -205,7 +203,7 @@ class _Work:
         self._ours = {job.seed: threading.Event() for job in jobs if job.row.training == OURS.training}
         with ThreadPoolExecutor(max(1, len(jobs))) as pool:
             try:
-                for _ in pool.map(self._one, jobs):
+                for _ in pool.map(self._one, range(len(jobs)), jobs):
                     pass
             except KeyboardInterrupt:
                 raise Interrupted("interrupted; the same command goes on") from None
@@ -215,12 +213,12 @@ class _Work:
                     for process in self._running:
                         process.terminate()  # it ends with a checkpoint
 
-    def _one(self, job: _Job) -> None:
+    def _one(self, turn: int, job: _Job) -> None:
         alone = self._options.at_once == 1
         if _borrows(job.row) and job.seed in self._ours:
             while not _skills(self._out, job.seed) and not self._ours[job.seed].wait(1):
                 pass
-        with self._place() as place:
+        with self._places.taken(turn) as place:
             try:
                 well = self._trained(job, place)
             finally:
@@ -233,14 +231,6 @@ class _Work:
         if well and not alone:
             with self._scoring:  # one evaluation takes all of a machine's cores
                 self._score(job)
-
-    @contextmanager
-    def _place(self) -> Iterator[int]:
-        place = self._places.get()
-        try:
-            yield place
-        finally:
-            self._places.put(place)
 
     def _words(self, job: _Job) -> list[str]:
         """The words of a training, but for the demonstrations."""

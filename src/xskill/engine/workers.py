@@ -1,4 +1,4 @@
-"""Processes that work beside the one that gives the orders: they simulate, render, decode."""
+"""Processes that work beside the one that gives the orders: they simulate, render, decode; and whose turn it is."""
 
 import multiprocessing
 import os
@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
@@ -64,3 +65,26 @@ def _open(opening: Callable[..., None] | None, told: tuple[Any, ...]) -> None:
 def _end_with(sentinel: int) -> None:
     wait([sentinel])
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Places:
+    """So many places for work; of all that wait for one, the first in turn gets it."""
+
+    def __init__(self, count: int) -> None:
+        self._free, self._waiting, self._changed = list(range(count)), set[int](), threading.Condition()
+
+    @contextmanager
+    def taken(self, turn: int) -> Iterator[int]:
+        """A place, when there is one and nobody waits whose turn is earlier."""
+        with self._changed:
+            self._waiting.add(turn)
+            self._changed.wait_for(lambda: self._free and turn == min(self._waiting))
+            self._waiting.remove(turn)
+            place = self._free.pop(0)
+            self._changed.notify_all()
+        try:
+            yield place
+        finally:
+            with self._changed:
+                self._free.append(place)
+                self._changed.notify_all()
