@@ -22,7 +22,7 @@ from xskill.discover.encoder import SkillModel
 from xskill.discover.losses import swapped_prediction
 from xskill.discover.train import DiscoverPhase, Footage
 from xskill.engine.distributed import accelerator
-from xskill.engine.loop import Step
+from xskill.engine.loop import Step, compile_all
 from xskill.presets import PRESETS
 
 
@@ -66,8 +66,7 @@ def main() -> None:
             phase = DiscoverPhase(config, [Footage(bank, everything, everything[:1])], 0, device)
             module = accelerator(options.device, preset.discover.loop.precision).prepare_model(phase.module.to(device))
             if options.compile:
-                for part in phase.hot:
-                    part.compile(dynamic=False)
+                compile_all(phase.hot)
             optimizer = torch.optim.Adam(module.parameters(), fused=device.type == "cuda")
 
             def work() -> None:

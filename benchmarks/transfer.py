@@ -20,7 +20,7 @@ from harness import arguments, compare, report
 from xskill.data.episodes import Episodes
 from xskill.data.frames import BankPlan, FrameBank, Making, make_bank
 from xskill.engine.distributed import accelerator
-from xskill.engine.loop import Step
+from xskill.engine.loop import Step, compile_all
 from xskill.engine.replay import Replay
 from xskill.presets import PRESETS
 from xskill.transfer.counterpart import Shown
@@ -91,8 +91,7 @@ def main() -> None:
         acc = accelerator(options.device, config.loop.precision)
         module = acc.prepare_model(phase.module.to(device))
         if options.compile:
-            for part in phase.hot:
-                part.compile(dynamic=False)
+            compile_all(phase.hot)
         optimizer = torch.optim.AdamW(phase.module.parameters(), fused=device.type == "cuda", capturable=options.replay)
         loader = DataLoader(Samples(bank, skills, options.batch, config.policy.predict), options.batch)
         step = Step(0, phase.name, 0)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from xskill.engine.checkpoint import Better
 from xskill.engine.config import LoopConfig, require
-from xskill.engine.loop import Batch, Step
+from xskill.engine.loop import Batch, Hot, Step
 from xskill.engine.seeds import generator, seed_everything
 
 DIRECTIONS = 8
@@ -61,7 +61,7 @@ class ExamplePhase:
         self._held_out = _random_paths(HELD_OUT, generator(seed, self.name, "held out"))
         seed_everything(seed, self.name, "weights")
         self.module: nn.Module = DirectionNet(config.width, config.dropout)
-        self.hot: Sequence[nn.Module] = [self.module]
+        self.hot: Sequence[Hot] = [(self.module, "forward")]
 
     def batch(self, step: Step) -> Batch:
         ids = torch.randint(self._config.clips, (self._config.batch_size,), generator=step.generator("ids"))

@@ -192,7 +192,8 @@ class _Work:
         self._options, self._console, self._out = options, console, out
         self._demos = _content(options.demos)
         self._running: list[subprocess.Popen[bytes]] = []
-        self._scoring, self._starting, self._stopping = threading.Lock(), threading.Lock(), False
+        self._scoring = threading.Semaphore(2)  # while one evaluation starts, another keeps all cores busy
+        self._starting, self._stopping = threading.Lock(), False
         self._ours: dict[int, threading.Event] = {}
         self._places = Places(options.at_once)
 
@@ -229,7 +230,7 @@ class _Work:
             if well and alone:
                 self._score(job)
         if well and not alone:
-            with self._scoring:  # one evaluation takes all of a machine's cores
+            with self._scoring:
                 self._score(job)
 
     def _words(self, job: _Job) -> list[str]:

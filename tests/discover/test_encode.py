@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from tests.discover.made import SIZE, TINY, bank, video
 from xskill.data.episodes import uniform_frames
 from xskill.discover import encode
 from xskill.discover.config import EncoderConfig
 from xskill.discover.encode import clip_frames, encode_frames, encode_video
-from xskill.discover.encoder import SkillModel, as_input
+from xskill.discover.encoder import SkillModel, Strided, as_input, in_blocks
 from xskill.errors import DataError
 
 CPU = torch.device("cpu")
@@ -21,6 +22,17 @@ CPU = torch.device("cpu")
 def model(seed: int = 0) -> SkillModel:
     torch.manual_seed(seed)
     return SkillModel(TINY, (SIZE, SIZE)).eval()
+
+
+@pytest.mark.parametrize(("kernel", "stride", "padding"), [(8, 4, 2), (5, 2, 2), (7, 4, 3), (7, 2, 3), (3, 3, 0)])
+@pytest.mark.parametrize("size", [(112, 112), (48, 64), (17, 31)])
+def test_a_convolution_over_blocks_is_the_usual_one(
+    kernel: int, stride: int, padding: int, size: tuple[int, int]
+) -> None:
+    images, usual = torch.randn(2, 3, *size).double(), Strided(3, 6, kernel, stride, padding).double()
+    blocks, weight, (height, width) = in_blocks(images, usual.weight, stride, padding)
+    assert blocks.shape[1] % 8 == 0
+    torch.testing.assert_close(F.conv2d(blocks, weight, usual.bias)[:, :, :height, :width], usual(images))
 
 
 def test_a_clip_begins_at_every_frame_on_the_time_scale_of_training() -> None:

@@ -21,7 +21,7 @@ from tests.conftest import log_of, newest_files
 from xskill.engine.checkpoint import Better
 from xskill.engine.config import Device, LoopConfig
 from xskill.engine.distributed import share
-from xskill.engine.loop import Batch, Step, learning_rate, train
+from xskill.engine.loop import Batch, Hot, Step, learning_rate, train
 from xskill.engine.seeds import generator, seed_everything
 from xskill.errors import ConfigError, Interrupted, RunError
 
@@ -46,7 +46,7 @@ class LinePhase:
     def __init__(self) -> None:
         torch.manual_seed(0)
         self.module: nn.Module = nn.Linear(2, 1)
-        self.hot: Sequence[nn.Module] = [self.module]
+        self.hot: Sequence[Hot] = [(self.module, "forward")]
         self.types: set[torch.dtype] = set()
         self.trained: list[list[int]] = []
         self.evaluated: list[nn.Module] = []

@@ -3,12 +3,26 @@
 import pytest
 import torch
 
-from xskill.transfer.unet import Sinusoids, UNet1D
+from torch import nn
+
+from xskill.transfer.unet import Convolution, Doubling, Sinusoids, UNet1D
 
 
 def network(channels: tuple[int, ...] = (16, 32), actions: int = 3, condition: int = 5) -> UNet1D:
     torch.manual_seed(0)
     return UNet1D(actions, condition, channels, 3, 16).eval()
+
+
+@pytest.mark.parametrize(("kernel", "stride", "padding"), [(5, 1, 2), (3, 2, 1), (1, 1, 0), (9, 1, 4)])
+def test_a_convolution_by_a_matrix_product_is_the_usual_one(kernel: int, stride: int, padding: int) -> None:
+    chunks, ours = torch.randn(3, 6, 16, dtype=torch.float64), Convolution(6, 4, kernel, stride, padding).double()
+    torch.testing.assert_close(ours(chunks), nn.Conv1d.forward(ours, chunks))
+
+
+def test_doubling_by_a_matrix_product_is_the_usual_transposed_convolution() -> None:
+    chunks, ours = torch.randn(3, 6, 8, dtype=torch.float64), Doubling(6).double()
+    assert ours(chunks).shape == (3, 6, 16)
+    torch.testing.assert_close(ours(chunks), nn.ConvTranspose1d.forward(ours, chunks))
 
 
 @pytest.mark.parametrize("channels", [(8,), (16, 32), (8, 16, 24)])

@@ -1,6 +1,7 @@
 """The temporal skill encoder (paper, appendix): every frame passes the CNN once, clips are windows over features."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
@@ -11,6 +12,37 @@ KERNELS = ((8, 4, 2), (4, 2, 1), (3, 2, 1))
 """Kernel size, stride and padding of the CNN's three layers: a sixteenth of the height and width remains."""
 
 
+class Strided(nn.Conv2d):
+    """A convolution that looks at images, a stride at a time.
+
+    A GPU's convolutions are slow where there are only three channels. There it is done on blocks of pixels as large as
+    the stride, all colours of a block being its channels: the same sums, several times as fast.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not input.is_cuda:
+            return super().forward(input)
+        blocks, weight, size = in_blocks(input, self.weight, self.stride[0], int(self.padding[0]))
+        return F.conv2d(blocks, weight, self.bias)[:, :, : size[0], : size[1]]
+
+
+def in_blocks(images: Tensor, weight: Tensor, stride: int, padding: int) -> tuple[Tensor, Tensor, tuple[int, int]]:
+    """Images (N, C, H, W) as blocks, what a convolution's weights (O, C, K, K) are for these, and its output's size."""
+    kernel, ahead = weight.shape[-1], -(-padding // stride)
+    span = ahead + (kernel - 1 - padding) // stride + 1  # blocks that a kernel touches, `ahead` of them before its own
+    spare = -(images.shape[1] * stride**2) % 8  # a GPU wants channels by the eight
+    first = ahead * stride - padding
+    weight = F.pad(weight, (first, span * stride - kernel - first) * 2)
+    weight = weight.unflatten(3, (span, stride)).unflatten(2, (span, stride)).permute(0, 3, 5, 1, 2, 4)
+    weight = F.pad(weight.flatten(1, 3), (0, 0, 0, 0, 0, spare))
+    height, width = ((n + 2 * padding - kernel) // stride + 1 for n in images.shape[2:])
+    missing = [(-n) % stride for n in images.shape[2:]]
+    pixels = F.pad(images.permute(0, 2, 3, 1), (0, 0, 0, missing[1], 0, missing[0]))
+    blocks = pixels.unflatten(2, (-1, stride)).unflatten(1, (-1, stride)).permute(0, 1, 3, 2, 4, 5).flatten(3)
+    around = (ahead, span - 1 - ahead)
+    return F.pad(blocks, (0, spare, *around, *around)).permute(0, 3, 1, 2), weight, (height, width)
+
+
 class SkillEncoder(nn.Module):
     """Frames to features, clips of features to skills."""
 
@@ -18,7 +50,7 @@ class SkillEncoder(nn.Module):
         super().__init__()
         layers: list[nn.Module] = []
         for before, after, kernel in zip((3, *config.channels), config.channels, KERNELS, strict=False):
-            layers += [nn.Conv2d(before, after, *kernel), nn.ReLU()]
+            layers += [(Strided if before == 3 else nn.Conv2d)(before, after, *kernel), nn.ReLU()]
         self.cnn = nn.Sequential(*layers, nn.Flatten())
         convert_conv2d_weight_memory_format(self.cnn, torch.channels_last)  # the order in which frames lie
         with torch.no_grad():

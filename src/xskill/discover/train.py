@@ -18,7 +18,7 @@ from xskill.discover.encoder import SkillModel
 from xskill.discover.losses import Neighbours, draw_neighbours, swapped_prediction, time_contrast
 from xskill.discover.measure import HeldOut, measures
 from xskill.engine.checkpoint import Better
-from xskill.engine.loop import Batch, Step
+from xskill.engine.loop import Batch, Hot, Step
 from xskill.engine.seeds import generator, seed_everything
 from xskill.errors import DataError
 
@@ -73,7 +73,7 @@ class DiscoverPhase:
         seed_everything(seed, self.name, "weights")
         self._model = SkillModel(config, footage[0].bank.size)
         self.module: nn.Module = self._model
-        self.hot: Sequence[nn.Module] = (self.module,)
+        self.hot: Sequence[Hot] = ((self.module, "forward"),)
         self._held: Tensor | None = None
         self._pixels = self.pixels(config, device)
 

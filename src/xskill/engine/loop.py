@@ -32,6 +32,8 @@ THREADS = 4
 """CPU threads of a process that trains on a GPU."""
 
 Batch = dict[str, Tensor]
+Hot = tuple[object, str]
+"""An object and the name of its method that most of a step's time goes to."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,8 @@ class Phase(Protocol):
     """Names its folder and its random streams."""
     module: nn.Module
     """The network; its state dict is what is saved."""
-    hot: Sequence[nn.Module]
-    """The parts of it that are worth compiling."""
+    hot: Sequence[Hot]
+    """What is worth compiling."""
     monitor: str
     """The metric of `evaluate` that is always finite, and chooses the best checkpoint."""
     better: Better
@@ -106,8 +108,7 @@ def train(
         acc.prepare_model(averaged.module, evaluation_mode=True)
     module = acc.prepare_model(phase.module)
     if config.compile:
-        for part in phase.hot:
-            part.compile(dynamic=False)
+        compile_all(phase.hot)
     optimizer = _optimizer(phase.module, config, acc.device)
     training = Training(phase.module, optimizer, averaged)
     checkpoints = Checkpoints(folder / "checkpoints", config.keep_last, phase.monitor, phase.better)
@@ -177,6 +178,12 @@ def train(
     best = checkpoints.best()
     assert best is not None
     return best
+
+
+def compile_all(hot: Sequence[Hot]) -> None:
+    """Compile methods, each for whatever shapes it is given."""
+    for owner, name in hot:
+        setattr(owner, name, torch.compile(getattr(owner, name), dynamic=False))
 
 
 def learning_rate(config: LoopConfig, index: int) -> float:

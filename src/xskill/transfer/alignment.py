@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from xskill.discover.encoder import as_input
 from xskill.transfer.config import AlignerConfig
+from xskill.transfer.unet import Convolution
 from xskill.transfer.vision import looker
 
 
@@ -108,7 +109,7 @@ class PlanTracker(nn.Module):
         self.scene = nn.Sequential(nn.ReLU(), nn.Linear(seen, width))
         told = width * (2 if config.history else 1)
         self.moments = nn.Sequential(
-            nn.Conv1d(skill, width, kernel, padding=config.neighbours), nn.ReLU(), nn.Conv1d(told, width, 1)
+            Convolution(skill, width, kernel, padding=config.neighbours), nn.ReLU(), Convolution(told, width, 1)
         )
         self.hidden = nn.Parameter(0.02 * torch.randn(skill))
 

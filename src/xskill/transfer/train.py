@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from xskill.data.frames import FrameBank, FrameStore, ResidentFrames
 from xskill.discover.encoder import as_input
 from xskill.engine.checkpoint import Better
-from xskill.engine.loop import Batch, Step
+from xskill.engine.loop import Batch, Hot, Step
 from xskill.engine.seeds import generator, seed_everything
 from xskill.errors import DataError
 from xskill.transfer.alignment import aligner_of
@@ -22,7 +22,6 @@ from xskill.transfer.counterpart import Shown, counterparts
 from xskill.transfer.policy import CAMERA, Body, GoalEncoder, observed, policy_of
 from xskill.transfer.statistics import range_of
 from xskill.transfer.undone import EVENTS, PIXELS, Undone, undone_in
-from xskill.transfer.vision import ResNet18, SmallCNN
 
 Ints = npt.NDArray[np.int64]
 
@@ -54,6 +53,11 @@ class TransferModel(nn.Module):
     def told(self, batch: Mapping[str, Tensor]) -> Tensor:
         """What the policy is told to do at the moments of a batch, (B, D)."""
         return batch["told"] if self.goal is None else self.goal(as_input(batch["goal"])).float()
+
+    def hot(self) -> list[Hot]:
+        """What most of a forward pass goes to."""
+        networks = self.policy.sight, getattr(self.policy, "unet", None), self.goal
+        return [(network, "forward") for network in networks if network] + [(self.aligner, "loss")]
 
 
 class TransferPhase:
@@ -112,8 +116,7 @@ class TransferPhase:
         seed_everything(seed, self.name, "weights")
         self.network = TransferModel(config, self.body, self.tokens, self.pace)
         self.module: nn.Module = self.network
-        lookers = [part for part in self.network.modules() if isinstance(part, ResNet18 | SmallCNN)]
-        self.hot: Sequence[nn.Module] = lookers  # compiling all of it would take minutes
+        self.hot: Sequence[Hot] = [*self.network.hot(), (self, "_noisy")]
 
     def out_of_reach(self) -> float:
         """The share of actions beyond the range that the policy can act in."""
@@ -231,16 +234,25 @@ class TransferPhase:
             images["goal"] = self._frames[self.cameras[0]][batch["then"][:, None]]
         told, hidden = self._skills[batch["then"]], torch.zeros(plan.shape, dtype=torch.bool, device=device)
         if noisy:
-            images = {camera: shifted(frames, batch["shift"]) for camera, frames in images.items()}
-            state = state + config.state_noise * self._width * torch.randn_like(state)
-            told = _disturbed(told, config.skill_noise)
-            tokens = _disturbed(tokens, config.plan_noise)
-            hidden = torch.rand(plan.shape, device=device) < config.plan_drop
+            images, state, told, tokens, hidden = self._noisy(images, batch["shift"], state, told, tokens)
         images |= {name: images[name][:, 0] for name in ("scene", "goal") if name in images}
         return {
             **images, "state": state, "skill": skill, "told": told, "plan": tokens, "hidden": hidden, "away": away,
             "undone": undone, "actions": self._actions[done], "kept": kept,
         }  # fmt: skip
+
+    def _noisy(
+        self, images: dict[str, Tensor], by: Tensor, state: Tensor, told: Tensor, plan: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor, Tensor]:
+        """Images, joints, skills and plans as training shows them, and which tokens of the plans it hides."""
+        config = self._config
+        return (
+            {camera: shifted(frames, by) for camera, frames in images.items()},
+            state + config.state_noise * self._width * torch.randn_like(state),
+            _disturbed(told, config.skill_noise),
+            _disturbed(plan, config.plan_noise),
+            torch.rand(plan.shape[:2], device=plan.device) < config.plan_drop,
+        )
 
     def updated(self) -> None:
         pass

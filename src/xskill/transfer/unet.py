@@ -3,9 +3,39 @@
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 GROUPS = 8
+
+
+class Convolution(nn.Conv1d):
+    """A convolution over time (B, C, T) as one matrix product.
+
+    Chunks of actions are short and many. A GPU's convolutions spend most of their time on turning such tensors from one
+    layout to another; a product of matrices needs none.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        (kernel,), (stride,), (padding,) = self.kernel_size, self.stride, (int(self.padding[0]),)
+        x = F.pad(input.mT, (0, 0, padding, padding))
+        end = x.shape[1] - kernel + 1
+        columns = torch.cat([x[:, first : first + end : stride] for first in range(kernel)], -1)
+        return F.linear(columns, self.weight.transpose(1, 2).flatten(1), self.bias).mT
+
+
+class Doubling(nn.ConvTranspose1d):
+    """The transposed convolution that makes a chunk (B, C, T) twice as long, as one matrix product, too."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, channels, 4, 2, 1)
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        assert self.bias is not None
+        told = F.linear(input.mT, self.weight.permute(2, 1, 0).flatten(0, 1)).unflatten(-1, (4, -1))
+        before, here, after = F.pad(told, (0, 0, 0, 0, 1, 1)).unfold(1, 3, 1).unbind(-1)  # (B, T, 4, C)
+        both = torch.stack([here[:, :, 1] + before[:, :, 3], here[:, :, 2] + after[:, :, 0]], 2)
+        return (both.flatten(1, 2) + self.bias).mT
 
 
 class UNet1D(nn.Module):
@@ -22,12 +52,12 @@ class UNet1D(nn.Module):
         told = time_width + condition
         levels = list(zip((actions, *channels), channels, strict=False))
         self.down = nn.ModuleList(_Level(a, b, told, kernel) for a, b in levels)
-        self.shrink = nn.ModuleList(nn.Conv1d(c, c, 3, 2, 1) for c in channels[:-1])
+        self.shrink = nn.ModuleList(Convolution(c, c, 3, 2, 1) for c in channels[:-1])
         self.middle = _Level(channels[-1], channels[-1], told, kernel)
         upwards = list(zip(channels[:0:-1], channels[-2::-1], strict=True))
         self.up = nn.ModuleList(_Level(2 * b, a, told, kernel) for b, a in upwards)
-        self.grow = nn.ModuleList(nn.ConvTranspose1d(a, a, 4, 2, 1) for _, a in upwards)
-        self.out = nn.Sequential(_Convolved(channels[0], channels[0], kernel), nn.Conv1d(channels[0], actions, 1))
+        self.grow = nn.ModuleList(Doubling(a) for _, a in upwards)
+        self.out = nn.Sequential(_Convolved(channels[0], channels[0], kernel), Convolution(channels[0], actions, 1))
 
     def forward(self, noisy: Tensor, step: Tensor, condition: Tensor) -> Tensor:
         told = torch.cat([self.time(step), condition], dim=-1)
@@ -65,7 +95,7 @@ class _Convolved(nn.Module):
     def __init__(self, before: int, after: int, kernel: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv1d(before, after, kernel, padding=kernel // 2), nn.GroupNorm(GROUPS, after), nn.Mish()
+            Convolution(before, after, kernel, padding=kernel // 2), nn.GroupNorm(GROUPS, after), nn.Mish()
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -91,7 +121,7 @@ class _Residual(nn.Module):
         super().__init__()
         self.first, self.second = _Convolved(before, after, kernel), _Convolved(after, after, kernel)
         self.film = nn.Sequential(nn.Mish(), nn.Linear(condition, 2 * after))
-        self.past = nn.Conv1d(before, after, 1) if before != after else nn.Identity()
+        self.past = Convolution(before, after, 1) if before != after else nn.Identity()
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         scale, shift = self.film(condition)[:, :, None].chunk(2, dim=1)

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import convert_conv2d_weight_memory_format
 
+from xskill.discover.encoder import Strided
 from xskill.transfer.config import Vision
 
 SMALLER = {
@@ -30,7 +32,7 @@ class ResNet18(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Sequential(
-            nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False), _norm(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+            Strided(3, 64, 7, stride=2, padding=3, bias=False), _norm(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
         )
         widths, strides = (64, 64, 128, 256, 512), (1, 2, 2, 2)
         blocks: list[nn.Module] = []
@@ -84,9 +86,11 @@ class SmallCNN(nn.Module):
         layers: list[nn.Module] = []
         before = 3
         for channels, kernel, stride in convolutions:
-            layers += [nn.Conv2d(before, channels, kernel, stride, kernel // 2), Norm(8, channels), nn.ReLU()]
+            convolution = (Strided if before == 3 else nn.Conv2d)(before, channels, kernel, stride, kernel // 2)
+            layers += [convolution, Norm(8, channels), nn.ReLU()]
             before = channels
         self.body = nn.Sequential(*layers, nn.Flatten())
+        convert_conv2d_weight_memory_format(self.body, torch.channels_last)  # the order in which images lie
         with torch.no_grad():
             flat = self.body(torch.zeros(1, 3, *size)).shape[1]
         self.head = nn.Linear(flat, width)
