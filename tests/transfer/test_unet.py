@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-
 from torch import nn
 
 from xskill.transfer.unet import Convolution, Doubling, Sinusoids, UNet1D
