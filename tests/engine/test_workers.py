@@ -1,9 +1,15 @@
-"""Work in turn."""
+"""Work beside others, and in turn."""
 
+import os
 import threading
 import time
 
-from xskill.engine.workers import Places
+from xskill.engine.workers import NICE, Places, spread
+
+
+def test_workers_give_way_to_whoever_trains() -> None:
+    here = os.nice(0)
+    assert list(spread(os.nice, [(0,), (0,)], 2)) == [min(19, here + NICE)] * 2
 
 
 def test_places_are_given_in_turn_however_many_wait() -> None:

@@ -15,6 +15,9 @@ from xskill.errors import DataError
 
 Result = TypeVar("Result")
 
+NICE = 10
+"""How much a process that works beside others gives way to them, of 19."""
+
 
 def spread(
     work: Callable[..., Result],
@@ -48,7 +51,11 @@ def spread(
 
 
 def settle() -> None:
-    """Called first in such a process: end with the parent however it ends, leave Ctrl-C to it, use one core."""
+    """Called first in such a process: end with the parent however it ends, leave Ctrl-C to it, use one core.
+
+    It gives way to whoever trains: a GPU stands still while the one process that feeds it waits for a core.
+    """
+    os.nice(NICE)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()

@@ -44,6 +44,8 @@ ATTEMPTS, TRIED = 20, 5
 """At one demonstration; and how many others are tried in turn for a setback."""
 LATER, UNAWARE = (5, 40), (0, 25)
 """Steps from when something is done to when it is undone, and from then to when the robot has noticed."""
+BACK = 0.08
+"""How far a joint goes in a step, at most, on the way back to a demonstration after a setback, in radians."""
 NEW_PAIRS = tuple((task, (*TASKS, *TASKS)[place + step]) for step in (1, 3) for place, task in enumerate(TASKS))
 """Orders of two sub-tasks that are kept for tests: no scripted demonstration of two has them.
 
@@ -100,9 +102,10 @@ def prompts_of(
 def setbacks(
     demos: Sequence[Demonstration], count: int, seed: int, folder: Path, workers: int, progress: Told
 ) -> list[Demonstration]:
-    """Demonstrations in which what was done last is undone: some of `demos` up to there, then the expert goes on.
+    """Demonstrations in which what was done last is undone: some of `demos` up to there, then the expert does it again.
 
-    It does it again, and then what is left. They are kept in `folder` and made where they are missing.
+    What is left is done as in the demonstration, or else by the expert. They are kept in `folder` and made where they
+    are missing.
     """
     of = hashlib.sha256(b"".join(demo.qpos.tobytes() + demo.ctrl.tobytes() for demo in demos)).hexdigest()[:8]
     able = [demo for demo in demos if demo.order]
@@ -184,9 +187,12 @@ def _some(count: int, seed: int, index: int) -> list[int]:
 
 
 def _set_back(demos: Sequence[Demonstration], seed: int, index: int) -> Demonstration:
-    """One of some demonstrations up to a while after something was done, which is undone. Then the expert goes on.
+    """One of some demonstrations up to a while after something was done, which is undone. The expert does it again.
 
     Before, the robot may have gone on unaware, and pushed things about: that is left out, nobody should learn it.
+    Afterwards the robot goes to where the demonstration was by then, and on with it: the expert has another way of
+    doing things, and a policy that is told the same skill for both would learn neither. Where that fails in half of
+    the attempts, as it does where recorded actions lead nowhere, the expert does what is left, too.
     """
     kitchen = _kitchen()
     for attempt in range(ATTEMPTS):
@@ -205,16 +211,35 @@ def _set_back(demos: Sequence[Demonstration], seed: int, index: int) -> Demonstr
         for action in unaware:
             kitchen.move(action)
         kitchen.progress.limit = kitchen.progress.step + LENGTHS[-1] * max(FOUR, len(left)) // FOUR
-        performer = Expert(kitchen.scene.model, left, int(random.integers(2**62)))
+        goes_on = attempt < ATTEMPTS // 2 and following
+        performer = Expert(kitchen.scene.model, left[:1] if goes_on else left, int(random.integers(2**62)))
         again = _performed(performer, random, f"{seed}-setback-{index}", f"{demo.folder}_again")
+        if again and goes_on:
+            again = _gone_on(again, demo, int(random.integers(last, (last + following[0]) // 2 + 1)))
         if again is None or [end.task for end in completions(again.qpos, left) if end.step > 0] != list(left):
             continue
+        if not all(complete(again.qpos[-1])[list(TASKS).index(task)] for task in demo.order):
+            continue  # on its way back it has knocked something over
         states = np.concatenate([demo.qpos[:last], again.qpos])
         actions = np.concatenate([demo.ctrl[:last], again.ctrl])
         whole = Demonstration(again.name, again.folder, states, actions, prelude=last)
         if whole.order == demo.order:
             return whole
     raise DataError(f"the scripted robot did not do again what was undone in {ATTEMPTS} attempts")
+
+
+def _gone_on(before: Demonstration, demo: Demonstration, at: int) -> Demonstration:
+    """What came `before` in the kitchen as it stands, the way to where a demonstration is `at` a step, and its rest."""
+    kitchen, states = _kitchen(), []
+    way = demo.ctrl[at] - before.ctrl[-1]
+    steps = max(1, int(np.ceil(np.pi / 2 * np.abs(way[: control.ARM]).max() / BACK)))
+    share = (1 - np.cos(np.pi * np.arange(1, steps) / steps)) / 2
+    actions = np.concatenate([before.ctrl[-1] + share[:, None] * way, demo.ctrl[at:]])
+    for action in actions:
+        states.append(kitchen.data.qpos.copy())
+        kitchen.move(action)
+    ways = np.concatenate([before.qpos, states]), np.concatenate([before.ctrl, actions])
+    return Demonstration(before.name, before.folder, *ways)
 
 
 def _performed(performer: Expert, random: np.random.Generator, name: str, folder: str) -> Demonstration | None:
