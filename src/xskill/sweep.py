@@ -341,9 +341,9 @@ class _Work:
             code = process.wait()
             with self._starting:
                 self._running.remove(process)
-        if code == Interrupted.exit_code:
+        if self._stopping:
             raise Interrupted("interrupted; the same command goes on")
-        return code
+        return code  # where somebody else has stopped it, the others go on
 
 
 def _gpu(place: int, places: int) -> dict[str, str]:

@@ -1,10 +1,12 @@
 """`xskill sweep`: a table's trainings and scores; what is there is not done again."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -100,10 +102,24 @@ def test_an_interrupted_sweep_stops_its_trainings_with_a_checkpoint(tmp_path: Pa
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.2)
+    (one,) = (path for path in Path("/proc").glob("[0-9]*") if started(path, tmp_path, "runs/sweep/blind-0"))
+    os.kill(int(one.name), signal.SIGTERM)  # a training that somebody else stops costs no other
+    while not list((runs[0] / "checkpoints").glob("step-*")) or one.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    time.sleep(2)
+    assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     assert process.wait(120) == 130
     for run in runs:
         assert len(list((run / "checkpoints").glob("step-*"))) == 1
+
+
+def started(process: Path, folder: Path, word: str) -> bool:
+    """Whether a process, given as its folder in /proc, was started in a folder with a word on its command line."""
+    with suppress(OSError):
+        return (process / "cwd").resolve() == folder.resolve() and word in (process / "cmdline").read_text().split("\0")
+    return False
 
 
 @pytest.mark.parametrize(
