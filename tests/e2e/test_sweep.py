@@ -109,6 +109,7 @@ def test_an_interrupted_sweep_stops_its_trainings_with_a_checkpoint(tmp_path: Pa
         time.sleep(0.2)
     time.sleep(2)
     assert process.poll() is None
+    assert not list((runs[1] / "checkpoints").glob("step-*"))  # one that nobody stops has none yet
     process.send_signal(signal.SIGTERM)
     assert process.wait(120) == 130
     for run in runs:

@@ -43,6 +43,37 @@ def steps(of: Checkpoints) -> list[int]:
     return [checkpoint.step for checkpoint in of.listed()]
 
 
+def test_averages_come_back_laid_out_as_the_weights_are(tmp_path: Path) -> None:
+    """Saved they all lie the same way; a fused optimizer refuses averages that lie otherwise than their weights."""
+
+    def trained() -> Training:
+        module = nn.Conv2d(3, 4, 5).to(memory_format=torch.channels_last)
+        optimizer = torch.optim.AdamW(module.parameters())
+        module(torch.randn(2, 3, 8, 8)).sum().backward()
+        optimizer.step()
+        return Training(module, optimizer, None)
+
+    kept, saved, other = checkpoints(tmp_path), trained(), trained()
+    kept.save(saved, 1, {"score": 1.0}, {})
+    newest = kept.newest()
+    assert newest is not None
+    restore(newest.path, other)
+    weight = next(other.module.parameters())
+    assert not weight.is_contiguous()
+    for name in ("exp_avg", "exp_avg_sq"):
+        average = other.optimizer.state[weight][name]
+        assert average.stride() == weight.stride()
+        assert torch.equal(average, saved.optimizer.state[next(saved.module.parameters())][name])
+
+
+def test_only_what_nobody_writes_any_more_is_swept_away(tmp_path: Path) -> None:
+    names = [f".aside-{os.getppid()}-a", f".aside-{os.getpid()}-b", ".aside-99999999-c", ".aside-d"]
+    for name in names:
+        (tmp_path / name).write_text("half")
+    sweep(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == names[:1]
+
+
 @pytest.mark.parametrize("averaged", [True, False])
 def test_everything_comes_back_bit_equal(tmp_path: Path, averaged: bool) -> None:
     saved, other = training(0, averaged), training(1, averaged)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from xskill.compose.plan import plan_of
 from xskill.data.episodes import Episodes
 from xskill.data.frames import BankPlan, FrameBank, Making, make_bank
 from xskill.discover.encoder import SkillModel
-from xskill.engine.loop import Step
+from xskill.engine.loop import Step, compile_all
 from xskill.errors import CheckpointError, ConfigError, DataError
 from xskill.presets import PRESETS
 from xskill.transfer.config import PolicyConfig
@@ -45,6 +46,30 @@ def robot_bank(folder: Path, size: int = SIZE, camera: str = "side") -> FrameBan
     states, actions = np.stack([number, -number], 1), np.stack([number + 0.5, number, number], 1)
     episodes = Episodes("robot", 10.0, tuple("abcd"), LENGTHS, states, actions)
     return make_bank(folder, BankPlan(episodes, (camera,), size, size, {}), fill)
+
+
+@pytest.mark.parametrize("kind", ["diffusion", "cloning"])
+@pytest.mark.parametrize("told", ["skill", "goal"])
+@pytest.mark.parametrize("aligner", ["tracker", "transformer"])
+def test_what_is_compiled_computes_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, told: str, aligner: str
+) -> None:
+    """Traced as on a GPU, without waiting for a compiler."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager", fullgraph=True))
+    policy = replace(CONFIG.policy, kind=kind, told=told, ahead=int(told == "goal"))
+    config = replace(CONFIG, policy=policy, aligner=replace(CONFIG.aligner, kind=aligner))
+    made = phase(tmp_path, config)
+    whole = made.batch(STEP)
+    losses = []
+    for compiled in (False, True):
+        if compiled:
+            compile_all(made.hot)
+        torch.manual_seed(0)
+        loss, _ = made.loss(made.module, whole, STEP)
+        made.module.zero_grad()
+        loss.backward()
+        losses.append((loss, [p.grad for p in made.module.parameters() if p.grad is not None]))
+    torch.testing.assert_close(*losses)
 
 
 def phase(folder: Path, config: object = CONFIG, width: int = 4, camera: str = "side") -> TransferPhase:

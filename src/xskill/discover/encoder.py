@@ -13,10 +13,10 @@ KERNELS = ((8, 4, 2), (4, 2, 1), (3, 2, 1))
 
 
 class Strided(nn.Conv2d):
-    """A convolution that looks at images, a stride at a time.
+    """The usual convolution over images, computed otherwise on a GPU.
 
-    A GPU's convolutions are slow where there are only three channels. There it is done on blocks of pixels as large as
-    the stride, all colours of a block being its channels: the same sums, several times as fast.
+    A GPU's own is slow where there are only three channels. There it is done on blocks of pixels as large as the
+    stride, all colours of a block being its channels: the same sums, several times as fast.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -27,7 +27,11 @@ class Strided(nn.Conv2d):
 
 
 def in_blocks(images: Tensor, weight: Tensor, stride: int, padding: int) -> tuple[Tensor, Tensor, tuple[int, int]]:
-    """Images (N, C, H, W) as blocks, what a convolution's weights (O, C, K, K) are for these, and its output's size."""
+    """Images (N, C, H, W) as blocks, what a convolution's weights (O, C, K, K) are for these, and its output's size.
+
+    No kernel may lie outside of the image altogether: the padding is less than half of it.
+    """
+    assert 2 * padding < weight.shape[-1]
     kernel, ahead = weight.shape[-1], -(-padding // stride)
     span = ahead + (kernel - 1 - padding) // stride + 1  # blocks that a kernel touches, `ahead` of them before its own
     spare = -(images.shape[1] * stride**2) % 8  # a GPU wants channels by the eight

@@ -135,7 +135,7 @@ def restore(path: Path, training: Training) -> None:
             training.averaged.updates.fill_(state["averaged"])
             training.module.load_state_dict(safetensors.torch.load_file(path / _WEIGHTS))
         training.optimizer.load_state_dict(_optimizer_state(path / _OPTIMIZER, training.optimizer))
-    except (OSError, KeyError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
+    except (OSError, LookupError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"{path} does not fit this network: {error}") from error
 
 
@@ -162,7 +162,11 @@ def _packed(tensors: Mapping[str, Tensor]) -> bytes:
 def _optimizer_state(path: Path, optimizer: Optimizer) -> dict[str, Any]:
     """The saved averages with the optimizer's own options, which follow from the config and the device."""
     state: dict[int, dict[str, Tensor]] = {}
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for key, tensor in safetensors.torch.load_file(path).items():
         index, name = key.split(".", 1)
+        like = parameters[int(index)]
+        if tensor.shape == like.shape:  # laid out as the weights are, or else a fused optimizer refuses it
+            tensor = torch.empty_like(like, dtype=tensor.dtype, device="cpu").copy_(tensor)
         state.setdefault(int(index), {})[name] = tensor
     return {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}

@@ -135,9 +135,21 @@ def remove(path: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what a killed process left half-written in `folder`."""
+    """Remove what a killed process left half-written in `folder`, but not what another is writing."""
     for aside in folder.glob(f"{ASIDE}*"):
-        _delete(aside)
+        writer = aside.name.removeprefix(ASIDE).split("-")[0]
+        if not (writer.isdigit() and _alive(int(writer))):
+            _delete(aside)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return process != os.getpid()  # who sweeps writes nothing
 
 
 def refused(path: Path, error: OSError) -> CheckpointError:

@@ -33,7 +33,7 @@ THREADS = 4
 
 Batch = dict[str, Tensor]
 Hot = tuple[object, str]
-"""An object and the name of its method that most of a step's time goes to."""
+"""An object and the name of one of its methods that much of a step's time goes to."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,10 @@ def train(
 
 
 def compile_all(hot: Sequence[Hot]) -> None:
-    """Compile methods, each for whatever shapes it is given."""
+    """Compile methods, each anew for every shape it meets. Whoever wants a copy of a network makes it before.
+
+    (A compiled method belongs to the object it was taken from, and so it does in a copy.)
+    """
     for owner, name in hot:
         setattr(owner, name, torch.compile(getattr(owner, name), dynamic=False))
 

@@ -211,10 +211,10 @@ def _set_back(demos: Sequence[Demonstration], seed: int, index: int) -> Demonstr
         for action in unaware:
             kitchen.move(action)
         kitchen.progress.limit = kitchen.progress.step + LENGTHS[-1] * max(FOUR, len(left)) // FOUR
-        goes_on = attempt < ATTEMPTS // 2 and following
+        goes_on = attempt < ATTEMPTS // 2 and bool(following)
         performer = Expert(kitchen.scene.model, left[:1] if goes_on else left, int(random.integers(2**62)))
         again = _performed(performer, random, f"{seed}-setback-{index}", f"{demo.folder}_again")
-        if again and goes_on:
+        if again and goes_on:  # at a moment in which the hand is free, on its way to what comes next
             again = _gone_on(again, demo, int(random.integers(last, (last + following[0]) // 2 + 1)))
         if again is None or [end.task for end in completions(again.qpos, left) if end.step > 0] != list(left):
             continue
@@ -229,7 +229,7 @@ def _set_back(demos: Sequence[Demonstration], seed: int, index: int) -> Demonstr
 
 
 def _gone_on(before: Demonstration, demo: Demonstration, at: int) -> Demonstration:
-    """What came `before` in the kitchen as it stands, the way to where a demonstration is `at` a step, and its rest."""
+    """What came `before`, then the way to step `at` of a demonstration, then its rest, in the kitchen as it stands."""
     kitchen, states = _kitchen(), []
     way = demo.ctrl[at] - before.ctrl[-1]
     steps = max(1, int(np.ceil(np.pi / 2 * np.abs(way[: control.ARM]).max() / BACK)))

@@ -54,8 +54,8 @@ class TransferModel(nn.Module):
         """What the policy is told to do at the moments of a batch, (B, D)."""
         return batch["told"] if self.goal is None else self.goal(as_input(batch["goal"])).float()
 
-    def hot(self) -> list[Hot]:
-        """What most of a forward pass goes to."""
+    def parts(self) -> list[Hot]:
+        """What a forward pass is made of, but for a few small operations."""
         networks = self.policy.sight, getattr(self.policy, "unet", None), self.goal
         return [(network, "forward") for network in networks if network] + [(self.aligner, "loss")]
 
@@ -116,7 +116,7 @@ class TransferPhase:
         seed_everything(seed, self.name, "weights")
         self.network = TransferModel(config, self.body, self.tokens, self.pace)
         self.module: nn.Module = self.network
-        self.hot: Sequence[Hot] = [*self.network.hot(), (self, "_noisy")]
+        self.hot: Sequence[Hot] = [*self.network.parts(), (self, "_noisy")]
 
     def out_of_reach(self) -> float:
         """The share of actions beyond the range that the policy can act in."""

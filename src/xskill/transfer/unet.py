@@ -35,7 +35,7 @@ class Doubling(nn.ConvTranspose1d):
         told = F.linear(input.mT, self.weight.permute(2, 1, 0).flatten(0, 1)).unflatten(-1, (4, -1))
         before, here, after = F.pad(told, (0, 0, 0, 0, 1, 1)).unfold(1, 3, 1).unbind(-1)  # (B, T, 4, C)
         both = torch.stack([here[:, :, 1] + before[:, :, 3], here[:, :, 2] + after[:, :, 0]], 2)
-        return (both.flatten(1, 2) + self.bias).mT
+        return (both.flatten(1, 2) + self.bias.to(both.dtype)).mT
 
 
 class UNet1D(nn.Module):
