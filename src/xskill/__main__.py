@@ -1,5 +1,14 @@
-"""`python -m xskill` is `xskill`."""
+"""The command line's door, `xskill` and `python -m xskill`: Ctrl-C is an answer here while the rest is still imported."""
 
-from xskill.cli import main
+from xskill.engine.signals import leaving_at_once
 
-raise SystemExit(main())
+
+def main() -> int:
+    """What `xskill.cli.main` does with the words that the user gave."""
+    with leaving_at_once():
+        from xskill.cli import main as command
+    return command()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

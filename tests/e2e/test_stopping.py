@@ -81,15 +81,29 @@ def test_two_trainings_cannot_share_a_folder(tmp_path: Path, xskill: Command) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_before_the_first_step_is_an_interruption_too(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize("later", [0, 1])  # seconds: it is importing itself, then torch, or already at work
+def test_a_signal_before_the_first_step_is_an_interruption_too(
+    tmp_path: Path, number: signal.Signals, later: int
+) -> None:
     words = [*launcher(1), "discover", "debug", f"--out={tmp_path / 'run'}", *LONG]
     training = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(1)  # it is importing torch
+    deadline = time.monotonic() + 120
+    while not handles(training.pid, signal.SIGTERM):  # until then it is Python that starts, and none of ours
+        assert training.poll() is None, training.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    time.sleep(later)
     training.send_signal(number)
     out, err = training.communicate(timeout=200)
     assert training.returncode == 130
     assert "xskill: " in err
     assert "Traceback" not in out + err
+
+
+def handles(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has something to do when it gets this signal."""
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return bool(int(status["SigCgt"], 16) >> (number - 1) & 1)
 
 
 @pytest.mark.slow
