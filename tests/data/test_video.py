@@ -1,6 +1,8 @@
 """Videos read back: any shape and rate, uneven times, and a sentence for each kind of damage."""
 
 import re
+import struct
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 
 from xskill.data import video
 from xskill.data.video import read_video, write_video
-from xskill.errors import DataError
+from xskill.errors import CheckpointError, DataError
 
 SIZE = (32, 32)
 
@@ -64,6 +66,84 @@ def test_frames_at_uneven_times_come_out_evenly_spaced(tmp_path: Path) -> None:
     assert rate == pytest.approx((len(times) - 1) / 2.9, rel=0.02)
     seen = places(read)
     assert seen == pytest.approx(np.linspace(seen[0], seen[-1], len(seen)), abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "seen"),
+    [
+        ((1, 0, 0, 1), lambda picture: picture),
+        ((-1, 0, 0, 1), lambda picture: picture[:, ::-1]),  # a front camera's
+        ((1, 0, 0, -1), lambda picture: picture[::-1]),
+        ((-1, 0, 0, -1), lambda picture: picture[::-1, ::-1]),
+        ((0, 1, -1, 0), lambda picture: np.rot90(picture, -1)),  # a telephone held upright
+        ((0, -1, 1, 0), lambda picture: np.rot90(picture, 1)),
+        ((0, 1, 1, 0), lambda picture: picture.swapaxes(0, 1)),
+        ((0, 0, 0, 0), lambda picture: picture),  # says nothing
+    ],
+)
+def test_a_video_is_read_the_way_it_is_to_be_seen(
+    tmp_path: Path, matrix: tuple[int, ...], seen: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    frames = np.zeros((3, 32, 32, 3), np.uint8)
+    frames[:, :16, :16], frames[:, :16, 16:], frames[:, 16:, :16] = 250, 160, 80
+    write_video(tmp_path / "a.mp4", frames, 10.0)
+    (plain, *_), _ = read_video(tmp_path / "a.mp4", SIZE)
+    whole = bytearray((tmp_path / "a.mp4").read_bytes())
+    at = whole.index(b"tkhd") + 44
+    a, b, c, d = (65536 * number for number in matrix)
+    whole[at : at + 36] = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
+    (tmp_path / "turned.mp4").write_bytes(whole)
+    (turned, *_), _ = read_video(tmp_path / "turned.mp4", SIZE)
+    assert np.abs(turned.astype(int) - seen(plain)).max() < 6
+
+
+def test_recordings_laid_end_to_end_are_both_seen(tmp_path: Path) -> None:
+    parts = np.split(moving(40), 2)
+    joined = b""
+    for index, part in enumerate(parts):
+        with av.open(str(tmp_path / f"{index}.ts"), "w", format="mpegts") as container:
+            stream = container.add_stream("libx264", rate=10)
+            stream.height, stream.width, stream.pix_fmt = *part.shape[1:3], "yuv420p"
+            for frame in part:
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+            container.mux(stream.encode())
+        joined += (tmp_path / f"{index}.ts").read_bytes()
+    (tmp_path / "a.ts").write_bytes(joined)  # the clock of the second begins anew
+    frames, rate = read_video(tmp_path / "a.ts", SIZE)
+    assert len(frames) == 40
+    assert rate == pytest.approx(10, rel=0.05)
+    assert (np.diff(places(frames)) > 0.005).all()
+
+
+def test_a_cover_picture_is_not_the_video(tmp_path: Path) -> None:
+    with av.open(str(tmp_path / "a.mkv"), "w") as container:
+        cover, film = (container.add_stream("libx264", rate=10) for _ in range(2))
+        for stream, side in ((cover, 16), (film, 64)):
+            stream.height, stream.width, stream.pix_fmt = side, side, "yuv420p"
+        container.mux(cover.encode(av.VideoFrame.from_ndarray(moving(1, 16, 16)[0], format="rgb24")))
+        container.mux(cover.encode())
+        for frame in moving(20, 64, 64):
+            container.mux(film.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(film.encode())
+    assert len(read_video(tmp_path / "a.mkv", SIZE)[0]) == 20
+
+
+def test_a_name_may_have_a_colon_and_a_disk_may_refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_video(Path("12:30.mp4"), moving(3), 10.0)
+    assert len(read_video("12:30.mp4", SIZE)[0]) == 3
+    with pytest.raises(CheckpointError, match=r"could not write nowhere/a\.mp4"):
+        write_video(Path("nowhere/a.mp4"), moving(3), 10.0)
+    before = Path("12:30.mp4").read_bytes()
+
+    def failing() -> Iterator[np.ndarray]:
+        yield moving(3)[0]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_video(Path("12:30.mp4"), failing(), 10.0)
+    assert [path.name for path in tmp_path.iterdir()] == ["12:30.mp4"]  # nothing half-written is left, the old one is
+    assert Path("12:30.mp4").read_bytes() == before
 
 
 def test_many_frames_are_thinned_out_and_too_many_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"the folder {path} cannot be made: {error.strerror}") from None
+    if not os.access(path, os.W_OK):
+        raise ConfigError(f"nothing can be written into the folder {path}")
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -43,7 +46,8 @@ def write_file(path: Path, data: bytes) -> None:
         aside.replace(path)
         _flush_folder(path.parent)
     except OSError as error:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
         raise refused(path, error) from error
 
 
@@ -90,7 +94,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads((path / MANIFEST).read_bytes())
         seal = manifest.pop("sha256")
     except FileNotFoundError:
-        raise CheckpointError(f"{path} has no {MANIFEST}") from None
+        missing = f"{path} has no {MANIFEST}" if path.is_dir() else f"there is no folder {path}"
+        raise CheckpointError(missing) from None
     except (OSError, ValueError, TypeError, AttributeError, KeyError):
         raise CheckpointError(f"{path / MANIFEST} is not readable") from None
     if seal != _seal(manifest):
@@ -171,6 +176,24 @@ def without_nan(metrics: Mapping[str, float]) -> dict[str, float | None]:
 def fingerprint(manifest: Mapping[str, Any]) -> str:
     """Names a folder by what its files hold."""
     return hashlib.sha256(json.dumps(manifest["files"], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def content_of(named: str) -> str:
+    """Names what is in a file or folder, wherever it lies: a hash of the file, or of the names and sizes in the folder.
+
+    Several are joined with a plus sign; what is neither names itself.
+    """
+    if not Path(named).expanduser().exists() and "+" in named:
+        return "+".join(map(content_of, named.split("+")))
+    path, digest = Path(named).expanduser(), hashlib.sha256()
+    if path.is_file():
+        digest.update(path.read_bytes())
+    elif path.is_dir():
+        for file in sorted(file for file in path.rglob("*") if file.is_file()):
+            digest.update(f"{file.relative_to(path).as_posix()} {file.stat().st_size}\n".encode())
+    else:
+        return named
+    return digest.hexdigest()[:16]
 
 
 def _seal(manifest: Mapping[str, Any]) -> str:
