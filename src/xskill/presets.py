@@ -21,16 +21,20 @@ class Config:
     transfer: TransferConfig = field(default_factory=TransferConfig)
 
 
-_EPOCH = 33  # steps of 16 videos in which each of 517 demonstrations is seen once
+_EPOCH = 66  # steps of 16 videos, of one body at a time, in which each of 517 demonstrations of both is seen once
 _PAPER_DISCOVER = DiscoverConfig(
     time_scale="frames",
+    alternate=True,
+    keep="newest",
     frozen_steps=3 * _EPOCH,
+    encoder=EncoderConfig(dropout=0.1),
     loop=LoopConfig(steps=100 * _EPOCH, precision="bf16", optimizer="adam", compile=True, checkpoint_every=10 * _EPOCH),
 )
 
 _PAPER_TRANSFER = TransferConfig(
     batch_size=256,
-    aligner=AlignerConfig(tokens=100),
+    policy=PolicyConfig(train_steps=60),
+    aligner=AlignerConfig(tokens=100, dropout=0.1),
     loop=LoopConfig(
         steps=20_000,
         precision="bf16",
@@ -46,7 +50,7 @@ _PAPER_TRANSFER = TransferConfig(
 
 PRESETS: dict[str, tuple[str, Config]] = {
     "paper-kitchen": (
-        "the paper to the letter, on its simulated kitchen",
+        "the paper's method and sizes, on its simulated kitchen",
         Config(discover=_PAPER_DISCOVER, transfer=_PAPER_TRANSFER),
     ),
     "kitchen": (
@@ -109,15 +113,16 @@ PRESETS: dict[str, tuple[str, Config]] = {
         "the paper's real robot",
         Config(
             data=DataConfig(size=160),
-            discover=DiscoverConfig(
-                time_scale="frames",
+            discover=replace(
+                _PAPER_DISCOVER,
+                frozen_steps=6,
                 videos=20,
                 num_prototypes=32,
                 positive_window=6,
                 negative_window=16,
-                loop=LoopConfig(steps=5000, precision="bf16", optimizer="adam"),
+                loop=LoopConfig(steps=10_000, precision="bf16", optimizer="adam"),
             ),
-            transfer=replace(_PAPER_TRANSFER, aligner=AlignerConfig(tokens=200)),
+            transfer=replace(_PAPER_TRANSFER, aligner=replace(_PAPER_TRANSFER.aligner, tokens=200)),
         ),
     ),
     "quick": (
@@ -154,7 +159,7 @@ PRESETS: dict[str, tuple[str, Config]] = {
         ),
     ),
     "debug": (
-        "the smallest of everything, done in seconds; the tests use it",
+        "the smallest of everything, done in a minute or two; the tests use it",
         Config(
             data=DataConfig(demos="puppets:8", size=16, held_out=2),
             discover=DiscoverConfig(

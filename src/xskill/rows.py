@@ -30,21 +30,28 @@ class Row:
         return replace(self, training=training, words=words, prototypes=0)
 
 
+def _words(*told: str) -> tuple[str, ...]:
+    """Options of transfer, each said as in `plan-noise 0.5`."""
+    return tuple(word for one in told for word in f"--transfer.{one}".split())
+
+
 OURS = Row("XSkill")
 _TOLD = Row("XSkill, told what is done", method="told")
 _EXPERT = Row("scripted expert, told the order", method="scripted")
 _CLOCK = Row("plan read by the clock", method="clock")
 _BLIND = Row("blind to its prompt", "blind", ("--transfer.policy.blind",))
-_LOSSES = (
-    Row("XSkill without prototype loss", "no-prototype-loss", ("--discover.prototype-weight", "0")),
-    Row("XSkill without TC loss", "no-time-loss", ("--discover.time-weight", "0")),
-)
 _ALONE = Row("told the robot's own skills only", "alone", ("--transfer.cross", "0"))
+_LOSSES = tuple(  # counterparts are found by skills, and where these are no good they would mislead
+    Row(f"XSkill without {name} loss", f"no-{word}-loss", (f"--discover.{word}-weight", "0", *_ALONE.words))
+    for name, word in (("prototype", "prototype"), ("TC", "time"))
+)
 _UNDONE = Row("with undone scenes", "undone-scenes", ("--transfer.undo", "0.25"))
 _SETBACKS = Row("with undone scenes and setbacks", "setbacks", (*_UNDONE.words, "--data.setbacks", "300"))
-_SAT = ("kind transformer", "vision resnet18", "layers 16")
-_PAPERS = Row("the paper's aligner", "transformer", tuple(" ".join(f"--transfer.aligner.{w}" for w in _SAT).split()))
+_SAT = ("kind transformer", "vision resnet18", "layers 16", "feedforward 512", "dropout 0.1")
+_PAPERS = Row("a transformer as aligner", "transformer", _words(*(f"aligner.{told}" for told in _SAT)))
 _FRAMES = Row("XSkill, raw frames", "frames", ("--discover.time-scale", "frames"))
+_PAPER = Row("paper-kitchen", "paper", preset="paper-kitchen")
+_NOISE = _words("skill-noise 1", "plan-noise 0.5", "plan-drop 0.1", "plan-warp 1")
 _HANDS = Row("XSkill, having watched free hands", "hands", ("--data.demonstrators", "hand", "hands"))
 _AHEAD = (*_ALONE.words, "--transfer.policy.ahead", "16")
 _TCN = ("--discover.clip-length", "1", "--discover.prototype-weight", "0")
@@ -77,6 +84,10 @@ def _faster(speed: str) -> Row:
     return Row(f"XSkill, all videos {speed} times as fast", f"speed{speed}", ("--data.speed", speed))
 
 
+def _paper(name: str, *words: str) -> Row:
+    return replace(_PAPER, name=f"{_PAPER.name}, {name}", training=f"paper-{name.replace(' ', '-')}", words=words)
+
+
 def _without(name: str, *words: str) -> Row:
     return Row(f"without {name}", f"no-{name.replace(' ', '-')}", (f"--transfer.{words[0]}", *words[1:]))
 
@@ -107,9 +118,21 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
             _level(1),
             Row("XSkill, red sphere", "red", ("--data.demonstrators", "red-sphere")),
             Row("XSkill, from scripted demonstrations", "scripted", ("--data.demos", "scripted")),
-            Row("paper-kitchen", "paper", preset="paper-kitchen"),
-            replace(_level(1), name="paper-kitchen, Level 1", training="paper-level1", preset="paper-kitchen"),
-            Row("paper-kitchen, bodies paired", "paper-paired", ("--discover.paired",), preset="paper-kitchen"),
+            _PAPER,
+            replace(_level(1), name="paper-kitchen, Level 1", training="paper-level1", preset=_PAPER.preset),
+        ),
+    ),
+    "paper": (
+        "the paper's own sizes, and what may help them to follow another body",
+        (
+            _PAPER,
+            replace(_PAPER, name=f"{_PAPER.name}, NN-compose", method="nearest"),
+            replace(_PAPER, name=f"{_PAPER.name}, read by the clock", method="clock"),
+            _paper("bodies paired", "--discover.paired"),
+            _paper("frames at random", "--discover.sampling", "random"),
+            _paper("skills on the scale of the video", "--discover.time-scale", "video"),
+            _paper("noise on skills and plans", *_NOISE),
+            _paper("counterparts", "--transfer.cross", "0.5"),
         ),
     ),
     "speeds": (
@@ -125,7 +148,7 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
         "other orders than the paper's left out, one at a time: what choices are made by",
         tuple(_unseen(*order, like=like) for like in (None, _SETBACKS) for order in _OTHERS),
     ),
-    "losses": ("with and without each loss of discovery", (OURS, *_LOSSES)),
+    "losses": ("with and without each loss of discovery", (OURS, _ALONE, *_LOSSES)),
     "prototypes": ("K = 32, 128, 256, 512", tuple(_prototypes(count) for count in (32, 128, 256, 512))),
     "levels": (
         "K = 128, 256, 512 with fewer and fewer of the task's transitions seen",
@@ -160,3 +183,5 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
     "pairs": ("what a prompt of two sub-tasks is worth, for models that a laptop trains", (OURS, _CLOCK, _BLIND)),
 }
 """Name -> what it tells, and its rows. They are scored on the suite of that name, or else on table1."""
+PLAIN: Mapping[str, str] = {row.preset: row.training for row in (OURS, _PAPER)}
+"""A preset, '' for what most rows start from -> the training that is just that, whose skills others may borrow."""

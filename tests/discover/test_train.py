@@ -10,10 +10,12 @@ import torch
 from rich.console import Console
 
 from tests.discover.made import TINY, bank
+from xskill.data.episodes import uniform_frames
+from xskill.data.frames import FrameStore
 from xskill.discover.config import DiscoverConfig
 from xskill.discover.encoder import SkillModel
 from xskill.discover.look import look, told
-from xskill.discover.train import DiscoverPhase, Footage
+from xskill.discover.train import DiscoverPhase, Footage, random_frames
 from xskill.engine.checkpoint import Checkpoint, load_pretrained
 from xskill.engine.config import LoopConfig
 from xskill.engine.loop import Step, train
@@ -34,6 +36,17 @@ def phase(folder: Path, config: DiscoverConfig = TINY, *bodies: str, **more: obj
 def trained(made: DiscoverPhase, config: DiscoverConfig, folder: Path) -> Checkpoint:
     quiet = Console(file=io.StringIO())
     return train(made, config.loop, seed=0, folder=folder, device="cpu", console=quiet)
+
+
+class Watched:
+    """Frames that note when they are looked up."""
+
+    def __init__(self, store: FrameStore, looked_up: list[FrameStore]) -> None:
+        self._store, self._looked_up = store, looked_up
+
+    def __getitem__(self, index: torch.Tensor) -> torch.Tensor:
+        self._looked_up.append(self._store)
+        return self._store[index]
 
 
 def test_embodiments_are_drawn_from_streams_of_their_own(tmp_path: Path) -> None:
@@ -57,6 +70,54 @@ def test_paired_embodiments_show_the_same_in_a_step(tmp_path: Path) -> None:
         assert torch.equal(ids[0::2], ids[1::2])
     with pytest.raises(DataError, match="all show the same demonstrations; these do not"):
         DiscoverPhase(config, [robot, replace(person, train=np.array([3, 2, 1, 0]))], 0, CPU)
+
+
+def test_embodiments_that_alternate_have_steps_of_their_own(tmp_path: Path) -> None:
+    config = replace(TINY, videos=3, alternate=True)
+    made = phase(tmp_path, config)
+    ids = torch.stack([made.batch(Step(0, "discover", step))["ids"] for step in range(16)])
+    assert ids.shape == (16, 3)
+    for turns in (ids[0::2], ids[1::2]):  # each video once in an epoch of four
+        assert all(sorted(epoch) == [0, 1, 2, 3] for epoch in turns.flatten().reshape(-1, 4).tolist())
+    (one, other), looked_up = made.frames, []
+    made.frames = [Watched(store, looked_up) for store in (one, other)]
+    for index in range(3):
+        step = Step(0, "discover", index)
+        made.loss(made.module, made.batch(step), step)
+    assert looked_up == [one, other, one]
+    made.frames = [one, other]
+    best = trained(made, replace(config, keep="newest"), tmp_path / "run")
+    assert {"used_robot", "used_person"} <= set(best.metrics)
+    paired = phase(tmp_path, replace(config, paired=True))
+    robot, person = (paired.batch(Step(0, "discover", step))["ids"] for step in (4, 5))
+    assert torch.equal(robot, person)
+
+
+def test_the_newest_weights_are_kept_where_that_is_asked_for(tmp_path: Path) -> None:
+    config = replace(TINY, loop=replace(TINY.loop, steps=4, checkpoint_every=1))
+    for keep in ("aligned", "newest"):
+        made = phase(tmp_path, replace(config, keep=keep))
+        shared = iter([0.1, 0.9, 0.3, 0.2])
+        made.evaluate = lambda module, shared=shared: {"shared_usage": next(shared)}
+        assert trained(made, config, tmp_path / keep).step == {"aligned": 2, "newest": 4}[keep]
+
+
+def test_frames_drawn_at_random_are_other_ones_every_time_and_in_order(tmp_path: Path) -> None:
+    made = phase(tmp_path, replace(TINY, sampling="random"))
+    episodes = footage(tmp_path, "robot")[0].bank.episodes
+    drawn = set()
+    for index in range(50):
+        batch = made.batch(Step(0, "discover", index))
+        for episode, frames in zip(batch["ids"][0::2], batch["frames"][0::2], strict=True):
+            start, length = episodes.starts[episode], episodes.lengths[episode]
+            assert (frames.diff() >= 1).all()
+            assert start <= frames[0]
+            assert frames[-1] < start + length
+            drawn |= set(frames.tolist())
+    assert drawn == set(range(episodes.starts[4]))  # all of the four that train
+    assert torch.equal(batch["frames"], made.batch(Step(0, "discover", 49))["frames"])
+    short = random_frames(np.array([5]), np.array([7]), 12, torch.Generator())
+    assert short.tolist() == uniform_frames(np.array([5]), np.array([7]), 12).tolist()
 
 
 def test_frames_are_spread_over_whole_videos(tmp_path: Path) -> None:

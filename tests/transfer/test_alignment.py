@@ -97,6 +97,17 @@ def test_the_end_of_a_plan_does_not_draw_the_belief_to_itself() -> None:
     assert belief.argmax() <= 37
 
 
+def test_a_transformer_leaves_numbers_out_in_training_only() -> None:
+    torch.manual_seed(0)
+    aligner = aligner_of(replace(TINY, kind="transformer", dropout=0.5), 10, 16, (16, 16), 1.0)
+    images, plan = torch.zeros(1, 16, 16, 3, dtype=torch.uint8), torch.randn(1, 10, 16)
+    one, other = (aligner(images, plan).skill for _ in range(2))
+    assert not torch.allclose(one, other)
+    aligner.eval()
+    one, other = (aligner(images, plan).skill for _ in range(2))
+    assert torch.equal(one, other)
+
+
 def test_a_belief_that_could_never_recover_is_refused() -> None:
     with pytest.raises(ConfigError, match="leap is 0"):
         tracker(leap=0.0)

@@ -6,6 +6,7 @@ from typing import Literal
 from xskill.engine.config import LoopConfig, require
 
 TimeScale = Literal["video", "frames"]
+Sampling = Literal["even", "random"]
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,11 @@ class EncoderConfig:
     """Attention heads in each."""
     feedforward: int = 512
     """Width of the transformer's feed-forward networks."""
+    dropout: float = 0.0
+    """How often a number in the transformer is left out in training."""
 
     def __post_init__(self) -> None:
+        require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
         require(min(self.channels) >= 1, "channels", self.channels, "at least 1 each")
         require(self.layers >= 1, "layers", self.layers, "at least 1")
         require(self.heads >= 1 and self.width % self.heads == 0, "width", self.width, "a multiple of the heads")
@@ -66,16 +70,22 @@ class DiscoverConfig:
     clip_length: int = 8
     """Frames in a clip."""
     frames_per_video: int = 100
-    """Frames sampled evenly from each video; a clip begins at each."""
+    """Frames sampled from each video; a clip begins at each."""
+    sampling: Sampling = "even"
+    """How they are sampled: evenly, or at random, anew in every step, in the order in which they are shown."""
     time_scale: TimeScale = "video"
     """Frames of a clip when videos are labelled: as far apart as in training, or the video's own neighbours."""
     videos: int = 16
     """Videos of each embodiment in a step."""
+    alternate: bool = False
+    """Whether embodiments take turns, a step for each, as in the paper; or every step has videos of all of them."""
     paired: bool = False
-    """Whether all embodiments show the same demonstrations in a step, as in the paper's own code. Nobody's videos are
-    paired; this shows what it would be worth."""
+    """Whether all embodiments show the same demonstrations in a step, or in a turn of each, as in the paper's own code.
+    Nobody's videos are paired; this shows what it would be worth."""
     num_prototypes: int = 128
     """Prototypes shared by all embodiments."""
+    keep: Literal["aligned", "newest"] = "aligned"
+    """Which weights are kept: of all checkpoints those whose prototypes the bodies share most, or the newest."""
     frozen_steps: int = 3
     """Steps before the prototypes begin to move."""
     temperature: float = 0.1

@@ -1,7 +1,7 @@
 """From videos to skills with a trained encoder: every frame through the CNN once, in pieces that fit."""
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -90,15 +90,35 @@ def resized_pieces(video: Video, size: tuple[int, int], device: torch.device) ->
     at_once = max(1, PIECE // larger)  # of frames that are larger, fewer
     for first in range(0, len(video), at_once):
         piece = np.asarray(video[first : first + at_once])
-        if piece.ndim != 4 or piece.shape[-1] != 3 or piece.dtype != np.uint8:
-            raise DataError(f"frames are {piece.shape[1:]} {piece.dtype}; expected (height, width, 3) uint8")
+        check_frames(piece)
         yield resized(piece, size, device)
 
 
+def check_frames(frames: npt.NDArray[Any]) -> None:
+    """Raises `DataError` for what are no frames (N, H, W, 3) uint8."""
+    if frames.ndim != 4 or frames.shape[-1] != 3 or frames.dtype != np.uint8:
+        raise DataError(f"frames are {frames.shape[1:]} {frames.dtype}; expected (height, width, 3) uint8")
+
+
+def resized_image(image: npt.NDArray[np.uint8], size: tuple[int, int]) -> npt.NDArray[np.uint8]:
+    """An image (h, w, 3) brought to (H, W, 3), whatever its shape, as videos are."""
+    if image.shape[:2] == size:
+        return image
+    small = resized(image[None], size, torch.device("cpu"))[0]
+    return ((small + 1) * 127.5).round().to(torch.uint8).numpy()
+
+
 def resized(frames: npt.NDArray[np.uint8], size: tuple[int, int], device: torch.device) -> Tensor:
-    """Frames (N, h, w, 3) uint8 as the encoder takes them, (N, H, W, 3), resized without aliasing if need be."""
+    """Frames (N, h, w, 3) uint8 as the encoder takes them, (N, H, W, 3), resized if need be.
+
+    A pixel of a smaller image is the mean of those it covers, as when training videos are decoded.
+    """
     pixels = as_input(torch.from_numpy(np.array(frames)).to(device))
     if pixels.shape[1:3] == size:
         return pixels
-    upright = F.interpolate(pixels.permute(0, 3, 1, 2), size, mode="bilinear", antialias=True)
-    return upright.permute(0, 2, 3, 1).clamp(-1, 1)
+    channels = pixels.permute(0, 3, 1, 2)
+    if pixels.shape[1] >= size[0] and pixels.shape[2] >= size[1]:
+        changed = F.interpolate(channels, size, mode="area")
+    else:
+        changed = F.interpolate(channels, size, mode="bilinear", antialias=True)
+    return changed.permute(0, 2, 3, 1).clamp(-1, 1)

@@ -63,7 +63,7 @@ class SkillEncoder(nn.Module):
         self.token = nn.Parameter(0.02 * torch.randn(config.width))
         self.positions = nn.Parameter(0.02 * torch.randn(clip_length + 1, config.width))
         layer = nn.TransformerEncoderLayer(
-            config.width, config.heads, config.feedforward, dropout=0.0, batch_first=True, norm_first=True
+            config.width, config.heads, config.feedforward, config.dropout, batch_first=True, norm_first=True
         )
         norm = nn.LayerNorm(config.width)
         self.transformer = nn.TransformerEncoder(layer, config.layers, norm, enable_nested_tensor=False)

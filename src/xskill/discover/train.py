@@ -53,7 +53,6 @@ class DiscoverPhase:
 
     name = "discover"
     monitor = "shared_usage"
-    better: Better = "max"
 
     def __init__(
         self,
@@ -65,8 +64,10 @@ class DiscoverPhase:
     ) -> None:
         check(footage, config, warn)
         self._config, self._footage, self._warn = config, tuple(footage), functools.cache(warn)  # the same, once
+        self.better: Better = "max" if config.keep == "aligned" else "newest"
         self.frames = stores([videos.bank for videos in footage], device)
-        self.settled = config.frozen_steps if all(isinstance(store, ResidentFrames) for store in self.frames) else None
+        alike = not config.alternate and all(isinstance(store, ResidentFrames) for store in self.frames)
+        self.settled = config.frozen_steps if alike else None
         self.held_out = [
             HeldOut(videos.bank, frames, videos.held_out) for videos, frames in zip(footage, self.frames, strict=True)
         ]
@@ -83,17 +84,18 @@ class DiscoverPhase:
         return torch.float16 if device.type == "cuda" and config.loop.precision == "bf16" else torch.float32
 
     def batch(self, step: Step) -> Batch:
-        """Videos of all embodiments, taking turns, so that every process gets as many of each."""
-        return self._batch([self._drawn(videos, step) for videos in self._footage], step)
+        """Videos of all embodiments whose turn it is, in rotation, so that every process gets as many of each."""
+        return self._batch({body: self._drawn(self._footage[body], step) for body in self._turn(step)}, step)
 
-    def _batch(self, episodes: Sequence[Ints], step: Step) -> Batch:
-        config = self._config
-        frames = [
-            uniform_frames(
-                videos.bank.episodes.starts[chosen], videos.bank.episodes.lengths[chosen], config.frames_per_video
-            )
-            for videos, chosen in zip(self._footage, episodes, strict=True)
-        ]
+    def _turn(self, step: Step) -> Sequence[int]:
+        """The embodiments that are shown in a step."""
+        bodies = range(len(self._footage))
+        return (step.index % len(bodies),) if self._config.alternate else bodies
+
+    def _batch(self, chosen: Mapping[int, Ints], step: Step) -> Batch:
+        """Videos of embodiments, each given by its number and the episodes it shows."""
+        config, episodes = self._config, list(chosen.values())
+        frames = [self._frames_of(self._footage[body], some, step) for body, some in chosen.items()]
         ids, index = (torch.from_numpy(np.stack(parts, 1)).flatten(0, 1) for parts in (episodes, frames))
         near, far = draw_neighbours(
             len(ids), config.frames_per_video,
@@ -103,10 +105,19 @@ class DiscoverPhase:
         views = torch.stack(draw_views(len(ids), config.augment, step.generator("views")), -1)
         return {"ids": ids, "frames": index, "views": views, "positive": near, "negatives": far}
 
+    def _frames_of(self, footage: Footage, chosen: Ints, step: Step) -> Ints:
+        """The frames (V, M) of some episodes that are seen in a step."""
+        episodes, count = footage.bank.episodes, self._config.frames_per_video
+        starts, lengths = episodes.starts[chosen], episodes.lengths[chosen]
+        if self._config.sampling == "even":
+            return uniform_frames(starts, lengths, count)
+        return random_frames(starts, lengths, count, step.generator(f"frames of {footage.name}"))
+
     def _drawn(self, footage: Footage, step: Step) -> Ints:
         """Episodes (videos,) of one embodiment: each once in an epoch, in an order drawn from the seed."""
         count = len(footage.train)
-        places = step.index * self._config.videos + np.arange(self._config.videos)
+        turn = step.index // (len(self._footage) if self._config.alternate else 1)
+        places = turn * self._config.videos + np.arange(self._config.videos)
         epochs = {int(epoch): self._order(footage, step.seed, int(epoch)) for epoch in np.unique(places // count)}
         drawn: Ints = footage.train[[epochs[place // count][place % count] for place in places.tolist()]]
         return drawn
@@ -119,13 +130,16 @@ class DiscoverPhase:
         config = self._config
         frozen = step.index < config.frozen_steps
         self._held = self._model.prototypes.weight.detach().clone() if frozen else None
-        parts = self._losses(module, batch, frozen=frozen, together=True)
+        parts = self._losses(module, batch, self._turn(step), frozen=frozen, together=True)
         return config.prototype_weight * parts["prototype_loss"] + config.time_weight * parts["time_loss"], parts
 
-    def _losses(self, module: nn.Module, batch: Batch, *, frozen: bool, together: bool) -> dict[str, Tensor]:
-        config, bodies = self._config, len(self._footage)
+    def _losses(
+        self, module: nn.Module, batch: Batch, shown: Sequence[int], *, frozen: bool, together: bool
+    ) -> dict[str, Tensor]:
+        """The losses on a batch of the embodiments that are shown."""
+        config, bodies = self._config, len(shown)
         rows = {name: tensor.unflatten(0, (-1, bodies)).transpose(0, 1) for name, tensor in batch.items()}
-        frames = torch.cat([store[index] for store, index in zip(self.frames, rows["frames"], strict=True)])
+        frames = torch.cat([self.frames[body][index] for body, index in zip(shown, rows["frames"], strict=True)])
         views = Views(*rows["views"].flatten(0, 1).unbind(-1))
         pictures = augment(frames, views, config.augment.blur_sigma[1], self._pixels)
         scores = module(pictures.flatten(0, 1), frozen=frozen).unflatten(0, (VIEWS, bodies, -1))  # ... video, clip, K
@@ -156,9 +170,9 @@ class DiscoverPhase:
         assert isinstance(module, SkillModel)
         config, device = self._config, module.prototypes.weight.device
         count = min(config.videos, *(len(videos.held_out) for videos in self._footage))
-        few = [videos.held_out[:count] for videos in self._footage]
+        few = {body: videos.held_out[:count] for body, videos in enumerate(self._footage)}
         batch = {name: tensor.to(device) for name, tensor in self._batch(few, Step(0, self.name, 0)).items()}
-        losses = self._losses(module, batch, frozen=True, together=False)
+        losses = self._losses(module, batch, list(few), frozen=True, together=False)
         over_chance = losses["prototype_loss"].item() / math.log(config.num_prototypes)
         found = measures(module, self.held_out, config)
         if config.prototype_weight and over_chance > AT_CHANCE:
@@ -171,6 +185,18 @@ class DiscoverPhase:
                     f"{used:.0f} of {config.num_prototypes} prototypes are used"
                 )
         return {"held_out_time_loss": losses["time_loss"].item(), "prototype_loss_over_log_k": over_chance, **found}
+
+
+def random_frames(starts: Ints, lengths: Ints, count: int, generator: torch.Generator) -> Ints:
+    """`count` different frames of each video, drawn at random and in order: (V,), (V,) -> indices (V, count).
+
+    A video shorter than `count` repeats frames, as `uniform_frames` does.
+    """
+    index = uniform_frames(starts, lengths, count)
+    chance = torch.rand(len(lengths), max(count, int(lengths.max())), generator=generator).numpy()
+    chance[np.arange(chance.shape[1]) >= lengths[:, None]] = -1
+    drawn = np.sort(np.argsort(-chance, 1)[:, :count], 1)
+    return np.where(lengths[:, None] < count, index, starts[:, None] + drawn)
 
 
 def check(footage: Sequence[Footage], config: DiscoverConfig, warn: Callable[[str], None]) -> None:

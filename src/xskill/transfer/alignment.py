@@ -72,7 +72,9 @@ class SkillAligner(nn.Module):
         self.positions = nn.Parameter(0.02 * torch.randn(tokens + 2, width))
         self.summary = nn.Parameter(0.02 * torch.randn(width))
         self.hidden = nn.Parameter(0.02 * torch.randn(width))
-        self.layers = nn.ModuleList(_Layer(width, config.heads, config.feedforward) for _ in range(config.layers))
+        self.layers = nn.ModuleList(
+            _Layer(width, config.heads, config.feedforward, config.dropout) for _ in range(config.layers)
+        )
         self.norm = nn.LayerNorm(width)
         self.head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, skill))
 
@@ -165,20 +167,23 @@ def aligner_of(
 class _Layer(nn.Module):
     """One layer of a transformer encoder, normalised first, that can tell its attention."""
 
-    def __init__(self, width: int, heads: int, feedforward: int) -> None:
+    def __init__(self, width: int, heads: int, feedforward: int, dropout: float) -> None:
         super().__init__()
-        self._heads = heads
+        self._heads, self._drop = heads, nn.Dropout(dropout)
         self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
         self.mixed, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.feed = nn.Sequential(nn.Linear(width, feedforward), nn.ReLU(), nn.Linear(feedforward, width))
+        self.feed = nn.Sequential(
+            nn.Linear(width, feedforward), nn.ReLU(), self._drop, nn.Linear(feedforward, width), self._drop
+        )
 
     def forward(self, x: Tensor, *, weights: bool = False) -> tuple[Tensor, Tensor]:
         """Tokens (B, N, W) to tokens, and with `weights` the attention (B, heads, N, N)."""
         query, key, value = self.mixed(self.first(x)).unflatten(-1, (3, self._heads, -1)).permute(2, 0, 3, 1, 4)
         if weights:
             attention = (query @ key.mT / query.shape[-1] ** 0.5).softmax(-1)
-            mixed = attention @ value
+            mixed = self._drop(attention) @ value
         else:
-            attention, mixed = x[:, :0], F.scaled_dot_product_attention(query, key, value)
-        x = x + self.out(mixed.transpose(1, 2).flatten(2))
+            dropped = self._drop.p if self.training else 0.0
+            attention, mixed = x[:, :0], F.scaled_dot_product_attention(query, key, value, dropout_p=dropped)
+        x = x + self._drop(self.out(mixed.transpose(1, 2).flatten(2)))
         return x + self.feed(self.second(x)), attention

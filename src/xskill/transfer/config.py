@@ -93,16 +93,18 @@ class AlignerConfig:
     """Attention heads in each."""
     feedforward: int = 512
     """Width of their feed-forward networks; of a tracker's comparison of scene and moment."""
+    dropout: float = 0.0
+    """Transformer: how often a number is left out in training."""
     neighbours: int = 4
     """Tracker: skills on either side of a plan's moment that it is told apart by."""
     history: bool = False
-    """Tracker: a moment is told apart by all that the plan shows before it, too, so that it does not fit where some of
-    that is not done."""
+    """Tracker: whether a moment is told apart by all that the plan shows before it, too, so that it does not fit where
+    some of that is not done."""
     trust: float = 1.0
     """Tracker: weight of what is seen now against what was believed; with less, what was undone is hardly noticed."""
     rescale: bool = False
-    """Tracker: read a prompt that shows less than training videos do, fewer sub-tasks, on the scale on which its skills
-    are most like prototypes; otherwise it looks slower than all that was learned."""
+    """Tracker: whether a prompt that shows less than training videos do, fewer sub-tasks, is read on the scale on which
+    its skills are most like prototypes; otherwise it looks slower than all that was learned."""
     advance: float = 2.0
     """Tracker: furthest that a robot may move on along the plan at once, as a multiple of its usual pace."""
     step_back: float = 0.01
@@ -113,6 +115,7 @@ class AlignerConfig:
     def __post_init__(self) -> None:
         for name in ("trust", "advance"):
             require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
+        require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
         require(self.neighbours >= 0, "neighbours", self.neighbours, "at least 0")
         require(0 <= self.step_back < 0.5, "step_back", self.step_back, "in [0, 0.5)")
         require(0 < self.leap < 0.5, "leap", self.leap, "in (0, 0.5): a belief of nothing anywhere could never recover")
@@ -128,7 +131,7 @@ class TransferConfig:
     batch_size: int = 128
     """Moments of robot episodes in a global batch."""
     mask_padding: bool = False
-    """Leave actions past the end of an episode, which repeat the last one, out of the loss."""
+    """Whether actions past the end of an episode, which repeat the last one, are left out of the loss."""
     skill_noise: float = 0.0
     """Noise on the skill the policy is given, as a share of a skill's length."""
     state_noise: float = 0.0

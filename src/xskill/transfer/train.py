@@ -82,8 +82,8 @@ class TransferPhase:
     ) -> None:
         """`skills` (N, D) are those of the bank's frames; `train` and `held_out` its episodes.
 
-        What demonstrators have shown is `watched` where moments are to be told as they show them. A `body` that is
-        known already is kept, or else learned about from the episodes.
+        What demonstrators have shown is `watched`, to be measured on, and to tell moments as they show them. A `body`
+        that is known already is kept, or else learned about from the episodes.
         """
         episodes = bank.episodes
         if episodes.actions is None or episodes.states is None:
@@ -150,7 +150,7 @@ class TransferPhase:
         share = torch.rand(len(chosen), generator=step.generator("moments"), dtype=torch.float64)
         others = self._counterparts.starts.shape[1] - 1
         crossing = torch.rand(len(chosen), generator=step.generator("cross")) < self._config.cross
-        if others:  # a video in which something is undone is like no prompt
+        if others and self._config.cross:  # a video in which something is undone is like no prompt
             crossing |= begins[chosen] > 0
         which = 1 + torch.randint(max(1, others), (len(chosen),), generator=step.generator("counterpart"))
         moments = self._train[chosen.numpy()], begins[chosen] + (share * lengths[chosen]).long(), which * crossing
@@ -267,7 +267,7 @@ class TransferPhase:
             measured["over_standing_still"] = measured["action_error"] / max(still, 1e-9)
         measured |= {"held_out_policy_loss": policy_loss.item(), "held_out_aligner_loss": aligner_loss.item()}
         measured |= self._place_errors(module, seen, "aligner")
-        if self._config.cross:
+        if self._counterparts.starts.shape[1] > 1:
             shown = self._held_out_moments(1)
             measured["action_error_cross"] = self._action_error(module, shown)
             measured |= self._place_errors(module, shown, "aligner_cross")
@@ -300,8 +300,13 @@ class TransferPhase:
         return ((actions - wanted) / width).abs()[:, executed].mean().item()
 
     def _place_errors(self, module: TransferModel, seen: dict[str, Tensor], name: str) -> dict[str, float]:
+        """How far the skill that an aligner finds is from where it should be in the plan, and how unlike the true one.
+
+        Its place is that of the plan's skill that is most like it: nothing makes a transformer look at a place.
+        """
         found = module.aligner(seen["scene"], seen["plan"])
-        off = seen["away"].gather(1, found.attention.argmax(1)[:, None]).abs().mean().item()
+        likeness = F.cosine_similarity(found.skill.float()[:, None], seen["plan"], dim=2)
+        off = seen["away"].gather(1, likeness.argmax(1)[:, None]).abs().mean().item()
         cosine = F.cosine_similarity(found.skill.float(), seen["skill"]).mean().item()
         return {f"{name}_place_error": off / self.tokens, f"{name}_cosine": cosine}
 
