@@ -16,7 +16,7 @@ from xskill.compose.agent import Agent, _decided, act_together
 from xskill.compose.plan import plan_of
 from xskill.compose.reading import Reading
 from xskill.discover.encoder import SkillModel
-from xskill.errors import CheckpointError, DataError
+from xskill.errors import CheckpointError, ConfigError, DataError
 from xskill.presets import PRESETS
 from xskill.transfer.alignment import resampled
 from xskill.transfer.config import Solver
@@ -154,6 +154,40 @@ def test_a_decision_played_back_is_the_one_made_piece_by_piece(solver: Solver, r
         assert one.attention == pytest.approx(other.attention, abs=1e-5)
 
 
+def test_a_camera_may_be_of_any_size(folder: Path) -> None:
+    agent = xskill.load(folder, "cpu")
+    agent.prompt(video("person", "b", 20))
+    small = agent.act(seen(3)).actions
+    agent.reset()
+    large = seen(3) | {"side": seen(3)["side"].repeat(4, 0).repeat(6, 1)}
+    assert agent.act(large).actions == pytest.approx(small, abs=0.02)
+    assert large["side"].shape == (4 * SIZE, 6 * SIZE, 3)
+    agent.reset()
+    assert not np.allclose(agent.act(large | {"side": 255 - large["side"]}).actions, small, atol=0.02)
+
+
+def test_what_cannot_be_meant_is_refused(folder: Path) -> None:
+    agent = xskill.load(folder, "cpu")
+    shown = video("person", "b", 20)
+    for prompt, answer in [
+        ("prompt.mp4", "is a path; a prompt is frames"),
+        (shown / 255, "expected \\(height, width, 3\\) uint8"),
+        (shown[..., 0], "expected \\(height, width, 3\\) uint8"),
+    ]:
+        with pytest.raises(DataError, match=answer):
+            agent.prompt(prompt)
+    for fps in (0, -12.5, float("nan"), float("inf")):
+        with pytest.raises(DataError, match="must be the prompt's frames a second, above 0"):
+            agent.prompt(shown, fps)
+    agent.prompt(shown)
+    with pytest.raises(DataError, match="the actions are no numbers"):
+        agent.act(seen(0) | {"state": np.full(2, 1e38)})
+    with pytest.raises(ConfigError, match="there is no reading 'magic'"):
+        Agent(agent.model, reading="magic")
+    with pytest.raises(ConfigError, match="there is no device 'gpu'"):
+        xskill.load(folder, "gpu")
+
+
 def test_what_an_agent_cannot_use_is_one_sentence(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError):
         xskill.load(tmp_path / "nothing")
@@ -165,7 +199,12 @@ def test_what_an_agent_cannot_use_is_one_sentence(folder: Path, tmp_path: Path) 
         ({"side": None}, "has no 'side'; this model needs state, side"),
         ({"state": np.zeros(3)}, r"'state' is \(3,\) float64; this model needs \(2,\)"),
         ({"state": np.array([0, np.nan])}, "finite numbers"),
-        ({"side": np.zeros((8, 8, 3), np.uint8)}, r"'side' is \(8, 8, 3\)"),
+        ({"state": np.array(["a", "b"])}, "finite numbers"),
+        (
+            {"side": np.zeros((3, 8, 8), np.uint8)},
+            r"'side' is \(3, 8, 8\) uint8; this model needs \(height, width, 3\)",
+        ),
+        ({"side": np.zeros((0, 8, 3), np.uint8)}, r"'side' is \(0, 8, 3\)"),
         ({"side": np.zeros((SIZE, SIZE, 3))}, "uint8"),
     ]:
         wrong = {name: value for name, value in {**seen(0), **changes}.items() if value is not None}

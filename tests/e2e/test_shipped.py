@@ -84,6 +84,6 @@ def test_the_demo_needs_nothing(xskill: Command, tmp_path: Path) -> None:
     done = xskill("demo", "--device", "cpu")
     assert done.returncode == 0, done.stderr
     assert "asked, by a video of the sphere, " in done.stdout
-    assert "done, in " in done.stdout
+    assert "done: " in done.stdout
     files = {path.name for path in (tmp_path / "demo").iterdir()}
     assert files == {"prompt.mp4", "episode.mp4", "episode.json", "timelines.png", "report.html"}

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,17 +15,17 @@ from torch import Tensor
 
 from xskill.compose.plan import SkillPlan, plan_of
 from xskill.compose.reading import EVERYWHERE, Reading, kept_within, read
-from xskill.discover.encode import Video
-from xskill.engine.config import Device
+from xskill.discover.encode import Video, resized_image
+from xskill.engine.config import Device, did_you_mean
 from xskill.engine.distributed import chosen
 from xskill.engine.replay import Recorded, Tensors
 from xskill.engine.seeds import generator
-from xskill.errors import DataError
+from xskill.errors import ConfigError, DataError
 from xskill.transfer.model import Model, load_model
 from xskill.transfer.policy import CAMERA, observed
 
 Observation = Mapping[str, npt.NDArray[np.generic]]
-"""`state` (S,) and an image (H, W, 3) uint8 for every camera of the model."""
+"""`state` (S,) and an image (H, W, 3) uint8, red, green and blue, of any size for every camera of the model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +55,8 @@ class Agent:
         Unless told otherwise, its plan is read by the model's aligner; by nearest neighbours if it is told goals.
         """
         self.model, self._seed = model, seed
+        if reading not in (None, *get_args(Reading)):
+            raise ConfigError(f"there is no reading '{reading}'{did_you_mean(str(reading), get_args(Reading))}")
         self.reading: Reading = reading or ("nearest" if model.transfer.policy.ahead else "aligner")
         self.plan: SkillPlan | None = None
         self.within = EVERYWHERE
@@ -127,6 +130,8 @@ def act_together(agents: Sequence[Agent | None]) -> list[Decision | None]:
     decided = decide(given)
     now = policy.observe - 1
     actions = decided["chunk"][:, now : now + policy.execute].cpu().numpy()
+    if not all(np.isfinite(chunk).all() for agent, chunk in zip(agents, actions, strict=True) if agent):
+        raise DataError("the actions are no numbers: is the state in the units of the model's training?")
     skills, attention = decided["skill"].cpu().numpy(), decided["attention"].cpu().numpy()
     prototypes, progress = decided["prototype"].tolist(), decided["progress"].tolist()
     seconds = time.perf_counter() - began
@@ -161,19 +166,23 @@ def _decided(model: Model, reading: Reading, given: Tensors) -> Tensors:
 
 def load(folder: Path | str, device: Device = "auto", *, seed: int | str = 0) -> Agent:
     """An agent with the model in `folder`. Raises `CheckpointError`."""
-    return Agent(load_model(Path(folder), chosen(device)), seed=seed)
+    return Agent(load_model(Path(folder).expanduser(), chosen(device)), seed=seed)
 
 
 def _checked(observation: Observation, model: Model) -> Observation:
-    wanted = {"state": (len(model.body.states.half),)} | dict.fromkeys(model.body.cameras, (*model.body.size, 3))
-    for name, shape in wanted.items():
-        if name not in observation:
-            raise DataError(f"the observation has no '{name}'; this model needs {', '.join(wanted)}")
-        value = np.asarray(observation[name])
-        if value.shape != shape or (name != "state" and value.dtype != np.uint8) or not np.isfinite(value).all():
-            kind = "finite numbers" if name == "state" else "uint8"
-            raise DataError(f"'{name}' is {value.shape} {value.dtype}; this model needs {shape}, {kind}")
-    return {name: np.array(observation[name]) for name in wanted}
+    """What a model needs of an observation, its images as large as the model sees them."""
+    wanted, numbers = ("state", *model.body.cameras), (len(model.body.states.half),)
+    if missing := [name for name in wanted if name not in observation]:
+        raise DataError(f"the observation has no '{missing[0]}'; this model needs {', '.join(wanted)}")
+    state, checked = np.asarray(observation["state"]), {}
+    if state.shape != numbers or state.dtype.kind not in "fiu" or not np.isfinite(state).all():
+        raise DataError(f"'state' is {state.shape} {state.dtype}; this model needs {numbers}, finite numbers")
+    for camera in model.body.cameras:
+        image = np.asarray(observation[camera])
+        if image.ndim != 3 or image.shape[-1] != 3 or not image.size or image.dtype != np.uint8:
+            raise DataError(f"'{camera}' is {image.shape} {image.dtype}; this model needs (height, width, 3), uint8")
+        checked[camera] = np.array(resized_image(image.astype(np.uint8, copy=False), model.body.size))
+    return {"state": state.astype(np.float32), **checked}
 
 
 def _window(agent: Agent | None, name: str) -> npt.NDArray[np.generic] | None:

@@ -1,12 +1,14 @@
 """A prompt video as a plan: the skills it shows, in order (paper, "Compose" and Algorithm 3)."""
 
+import math
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from xskill.discover.encode import Video, features_of, resized_pieces, skills_of, stills_of
+from xskill.discover.encode import Video, check_frames, features_of, resized_pieces, skills_of, stills_of
 from xskill.errors import DataError
 from xskill.transfer.alignment import resampled
 from xskill.transfer.model import Model
@@ -48,8 +50,13 @@ def plan_of(model: Model, video: Video, fps: float | None = None) -> SkillPlan:
     Its colours are red, green and blue, in this order; in any other the plan is of a scene in other colours. A video of
     one frame is a plan of one skill, which then stands for all of it. Raises `DataError` where there is nothing to see.
     """
+    if isinstance(video, str | Path):
+        raise DataError(f"{video} is a path; a prompt is frames, as xskill.data.video.read_video gives them")
     if not len(video):
         raise DataError("the prompt has no frames")
+    check_frames(np.asarray(video[:1]))
+    if fps is not None and not (math.isfinite(fps) and fps > 0):
+        raise DataError(f"fps is {fps}; it must be the prompt's frames a second, above 0")
     moments = {0, len(video) // 2, len(video) - 1}
     if all(np.asarray(video[moment : moment + 1]).std((0, 1, 2)).max() < VISIBLE for moment in moments):
         raise DataError("the prompt shows nothing: its frames are of one colour")

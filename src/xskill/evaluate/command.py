@@ -2,11 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from rich.console import Console
@@ -16,13 +17,24 @@ from xskill.compose.reading import Reading
 from xskill.data.config import DataConfig
 from xskill.data.split import drawn
 from xskill.data.video import write_video
-from xskill.engine.config import CORES, DATA, Device, did_you_mean, first_end, from_json
+from xskill.discover.config import DiscoverConfig
+from xskill.engine.config import CORES, DATA, Device, did_you_mean, differences, first_end, from_json, to_json, unset
 from xskill.engine.distributed import chosen
-from xskill.engine.folder import fingerprint, json_lines, make_folder, read_manifest, to_bytes, write_file
+from xskill.engine.folder import (
+    MANIFEST,
+    damages,
+    fingerprint,
+    json_lines,
+    make_folder,
+    read_manifest,
+    to_bytes,
+    write_file,
+)
 from xskill.engine.log import Bars, plain_console
 from xskill.engine.seeds import seed_of
-from xskill.errors import ConfigError, DataError
+from xskill.errors import CheckpointError, ConfigError, DataError
 from xskill.evaluate.protocol import PROMPTS, ROBOT, Trial, new_orders, settings, trials
+from xskill.evaluate.records import finished, left_of, records_in
 from xskill.evaluate.rollouts import (
     Performer,
     Pixels,
@@ -31,7 +43,6 @@ from xskill.evaluate.rollouts import (
     Robots,
     Scripted,
     filmed,
-    roll_out,
     side_by_side,
     watched,
 )
@@ -41,6 +52,7 @@ from xskill.kitchen.demos import Demonstration, Demonstrations
 from xskill.kitchen.film import FPS, film_of, shoot_all
 from xskill.kitchen.render import RenderOptions
 from xskill.kitchen.scripted import NEW_PAIRS, demonstrations, prompts_of
+from xskill.transfer.config import TransferConfig
 from xskill.transfer.model import Model, load_model
 from xskill.version import exact_version, versions
 
@@ -67,14 +79,14 @@ class Evaluate:
 
     model: tuple[Path, ...]
     """Model folders, as a training leaves them in RUN/model."""
-    demos: str = ""
-    """Demonstrations to prompt with, recorded or scripted (default: those the model was trained on)."""
+    demos: Annotated[str, unset("those the model was trained on")] = ""
+    """Demonstrations to prompt with, recorded or scripted."""
     conditions: str = "0:32"
     """Which initial conditions, as first:end."""
     methods: tuple[str, ...] = ("xskill",)
     """What is scored: xskill, clock, nearest, gcd (for models that are told goals), told, replay, scripted."""
-    out: Path | None = None
-    """Folder for records, tables and videos (default: runs/eval/SUITE)."""
+    out: Annotated[Path | None, unset("runs/eval/SUITE")] = None
+    """Folder for records, tables and videos."""
     records: Path | None = None
     """Folder for records, if they are not only for this table. With those of a model that has been scored, its weights
     are not needed any more."""
@@ -94,6 +106,8 @@ def evaluate(suite: str, options: Evaluate) -> None:
     """Do what the options say."""
     console = plain_console()
     out = (options.out or Path("runs/eval") / suite).expanduser()
+    if (out / MANIFEST).exists() or (out / "config.json").exists():
+        raise ConfigError(f"{out} holds a training or a model; give --out another folder")
     if not options.model or not options.methods:
         raise ConfigError("there is nothing to score; name at least one --model and one of the --methods")
     for method in options.methods:
@@ -109,12 +123,18 @@ def tabulate(
     suite: str, rows: Mapping[str, tuple[str, Sequence[Path]]], options: Evaluate, out: Path, console: Console
 ) -> None:
     """Score what is named, row by row, a method and the models of several trainings each; write and print the table."""
-    conditions = _conditions(options.conditions)
+    conditions = conditions_of(options.conditions)
     exact_version()  # of what is run, not of what is there when it ends
     benches = {path: _Bench(path.expanduser(), suite, options, console) for _, paths in rows.values() for path in paths}
     for _, paths in rows.values():
         if len({benches[path].key("xskill") for path in paths}) < len(paths):
             raise ConfigError("two of the models are the same; give each training once")
+        for path in paths[1:]:
+            if apart := differences(benches[paths[0]].trained_as(), benches[path].trained_as()):
+                raise ConfigError(
+                    f"{paths[0]} and {path} are no two trainings of the same: they differ in {next(iter(apart))}; "
+                    "score each by itself, with an --out of its own"
+                )
     for method, paths in rows.values():
         for path in paths:
             benches[path].check(method)
@@ -131,9 +151,9 @@ def tabulate(
             if key in scored:  # a method that needs no model is scored once
                 continue
             with Bars(console) as bars:
-                path = _records(kept, method, key)
+                path = records_in(kept, method, key)
                 made = {"made": exact_version(), "device": bench.device.type}
-                scored[key] = _finished(todo, partial(bench.performer, method), path, options.workers, name, bars, made)
+                scored[key] = finished(todo, partial(bench.performer, method), path, options.workers, name, bars, made)
             names[path.stem] = sorted({f"{line.get('made')} on {line.get('device')}" for line in json_lines(path)})
             if options.videos:
                 _write_videos(todo, scored[key], bench, method, out / "videos" / f"{method}-{key}")
@@ -159,8 +179,8 @@ def unscored(suite: str, path: Path, methods: Sequence[str], options: Evaluate) 
     """Methods by which a model has not been scored: the folder for records has not every episode."""
     assert options.records is not None
     bench, folder = _Bench(path, suite, options, plain_console(quiet=True)), options.records
-    todo = trials(suite, bench.columns, bench.prompts, _conditions(options.conditions))
-    return [m for m in methods if _left(todo, _records(folder, m, bench.scored_as(m, todo, folder)))]
+    todo = trials(suite, bench.columns, bench.prompts, conditions_of(options.conditions))
+    return [m for m in methods if left_of(todo, records_in(folder, m, bench.scored_as(m, todo, folder)))]
 
 
 class _Bench:
@@ -169,6 +189,9 @@ class _Bench:
     def __init__(self, path: Path, suite: str, options: Evaluate, console: Console) -> None:
         self.path, self._suite, self._options, self.device = path, suite, options, chosen(options.device)
         self._manifest = read_manifest(path)
+        files = self._manifest["files"].items()  # weights need not be there where all has been scored
+        for damage in damages(path, {"files": {name: about for name, about in files if name == "config.json"}}):
+            raise CheckpointError(damage)
         if "data" not in self._manifest:
             raise DataError(f"{path} does not say what it was trained on, so nobody knows what it has not seen")
         self.data = from_json(DataConfig, self._manifest["data"], f"{path}: data")
@@ -217,19 +240,37 @@ class _Bench:
 
     def _demonstrations(self, source: str, data: DataConfig) -> Demonstrations:
         where, workers = self._options.data_folder.expanduser(), self._options.workers
-        return _read(source, data.count, data.seed, data.tasks, data.unseen, where, workers)
+        told = data.count, data.seed, data.tasks, data.unseen, where, workers
+        try:
+            return _read(source, *told)
+        except DataError as error:
+            if self._options.demos and source != self._options.demos:  # what was learned from lies elsewhere now
+                return _read(self._options.demos, *told)
+            raise DataError(f"{error}; name them with --demos PATH") from None
 
     @property
     def seed(self) -> int:
         return int(self._manifest.get("seed", 0))
 
+    def trained_as(self) -> dict[str, Any]:
+        """All that was decided about its training but the seed."""
+        config = json.loads((self.path / "config.json").read_bytes())
+        kinds = {"discover": DiscoverConfig, "transfer": TransferConfig}
+        told = {name: to_json(from_json(kind, config[name])) for name, kind in kinds.items()}
+        return told | {"data": to_json(self.data)}
+
     def check(self, method: str) -> None:
         """Raises `ConfigError` for a method that this model, or this suite, has nothing for."""
-        goals = json.loads((self.path / "config.json").read_bytes())["transfer"]["policy"].get("ahead", 0) > 0
+        transfer = json.loads((self.path / "config.json").read_bytes())["transfer"]
+        goals = transfer["policy"].get("ahead", 0) > 0
         if goals and method in ("xskill", "told", "nearest"):
             raise ConfigError(f"{self.path} is told goals that lie ahead; score it with --methods gcd")
         if method == "gcd" and not goals:
             raise ConfigError(f"{self.path} is told skills, not goals that lie ahead; gcd is for those")
+        if method == "told" and transfer["aligner"]["kind"] != "tracker":
+            raise ConfigError(
+                f"{self.path} has a transformer as aligner, which has no place to be told; leave told out"
+            )
         if method == "replay" and self._suite == "orders":
             raise ConfigError("nobody has recorded the new orders, so there are no actions to replay")
 
@@ -243,7 +284,7 @@ class _Bench:
         """The key of its records: where no device was asked for, of any on which all was scored; or of this one."""
         for device in ("cuda", "cpu") if self._options.device == "auto" else ():
             key = self.key(method, device)
-            if not _left(todo, _records(folder, method, key)):
+            if not left_of(todo, records_in(folder, method, key)):
                 return key
         return self.key(method)
 
@@ -280,11 +321,9 @@ class _Bench:
         return plan_of(self.model, self._film(body, speed)[prompt], FPS)
 
     def _filmed(self, body: str, speed: float) -> dict[str, Pixels]:
-        film = film_of(body, self.prompts, speed)
-        height, width = self.model.body.size
-        options = self._options
+        film, size, options = film_of(body, self.prompts, speed), self.data.size, self._options
         (bank,) = shoot_all(
-            [film], options.data_folder.expanduser(), options=RenderOptions(height, width), workers=options.workers
+            [film], options.data_folder.expanduser(), options=RenderOptions(size, size), workers=options.workers
         )
         return bank.videos("side")
 
@@ -297,61 +336,12 @@ def _read(
     return demonstrations(source, count=count, seed=seed, tasks=tasks, unseen=unseen, folder=folder, workers=workers)
 
 
-def _records(folder: Path, method: str, key: str) -> Path:
-    return folder / f"{method}-{key}.jsonl"
-
-
-def _known(path: Path) -> dict[tuple[str, int], Record]:
-    return {(record.setting, record.condition): record for record in read_records(path)}
-
-
-def _left(todo: Sequence[Trial], path: Path) -> list[Trial]:
-    """The trials of which `path` has no record."""
-    known = _known(path)
-    return [trial for trial in todo if (trial.setting.name, trial.condition) not in known]
-
-
-def _finished(
-    todo: Sequence[Trial],
-    performer: Callable[[], Performer],
-    path: Path,
-    workers: int,
-    name: str,
-    bars: Bars,
-    made: dict[str, str],
-) -> list[Record]:
-    """The record of every trial, those in `path` read, the others `made` and added there at once."""
-    left = _left(todo, path)
-    bars.advance(name, len(todo) - len(left), len(todo))
-    if left:
-        with path.open("ab", buffering=0) as file:
-            file.write(b"\n" if file.tell() else b"")  # ends a line that a kill may have torn
-            for record in roll_out(left, performer(), workers=workers):
-                file.write(json.dumps(asdict(record) | made).encode() + b"\n")
-                bars.advance(name, 1, len(todo))
-    known = _known(path)
-    return [known[trial.setting.name, trial.condition] for trial in todo]
-
-
-def read_records(path: Path) -> list[Record]:
-    """The records in a file; a line that a kill has torn, and one that is empty, is passed over."""
-    records = []
-    for values in json_lines(path):
-        try:
-            values = {name: value for name, value in values.items() if name not in ("made", "device")}
-            values["asked"], values["completed"] = tuple(values["asked"]), tuple(map(tuple, values["completed"]))
-            values["undone"] = tuple(values["undone"]) if values["undone"] else None
-            records.append(Record(**values))
-        except (ValueError, TypeError, KeyError):
-            continue
-    return records
-
-
 def _write_videos(todo: Sequence[Trial], records: Sequence[Record], bench: _Bench, method: str, folder: Path) -> None:
     """The prompt and what the robot made of it, side by side; an episode happens again exactly as it did."""
     worst = int(np.argmin([record.score for record in records]))
     which = {"first": 0, "worst": worst, "random": seed_of("video", len(records)) % len(records)}
-    folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)  # those of other conditions
+    folder.mkdir(parents=True)
     for name, index in which.items():
         trial = todo[index]
         _, states = watched(trial, bench.performer(method))
@@ -361,7 +351,8 @@ def _write_videos(todo: Sequence[Trial], records: Sequence[Record], bench: _Benc
         write_video(path, side_by_side(prompt, filmed(ROBOT, states, prompt.shape[1])), FPS)
 
 
-def _conditions(text: str) -> range:
+def conditions_of(text: str) -> range:
+    """The initial conditions that `--conditions` names. Raises `ConfigError`."""
     first, end = first_end(text, "--conditions", "0:32")
     if first is None or end is None or not 0 <= first < end:
         raise ConfigError(f"--conditions is '{text}'; it must be first:end, both named and rising, as in 0:32")

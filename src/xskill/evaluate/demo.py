@@ -3,13 +3,14 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from xskill.compose.agent import load
 from xskill.data.video import write_video
-from xskill.engine.config import Device, did_you_mean
+from xskill.engine.config import Device, did_you_mean, unset
 from xskill.engine.log import plain_console
 from xskill.errors import ConfigError
-from xskill.evaluate.episode import own_folder, perform, told_done
+from xskill.evaluate.episode import forget, own_folder, perform, told_done
 from xskill.evaluate.protocol import Setting, Trial
 from xskill.evaluate.rollouts import filmed
 from xskill.kitchen.env import initial_state
@@ -37,8 +38,8 @@ class Demo:
     """Who shows them: sphere, red-sphere; hand, hands, which move in ways of their own; or franka, the robot itself."""
     seed: int = 0
     """Another one is another video, and another start for the robot."""
-    model: Path = SHIPPED
-    """Model folder, as a training leaves it in RUN/model (default: the one that comes with xskill)."""
+    model: Annotated[Path, unset("the one that comes with xskill")] = SHIPPED
+    """Model folder, as a training leaves it in RUN/model."""
     out: Path = Path("demo")
     """Folder for the film, the timelines, the record and a page about them."""
     device: Device = "auto"
@@ -67,13 +68,14 @@ def demo(options: Demo) -> None:
     with Stage(RenderOptions(height, width)) as stage:
         prompt = stage.frames(film.body, states, hands)["side"]
     large = filmed(film.body, states, height, hands)
+    forget(out)
     write_video(out / "prompt.mp4", large, FPS)
     console.print(f"asked, by a video of the {film.body}, {len(prompt) / FPS:.0f} s long: {', '.join(tasks)}")
     setting = Setting(f"shown by {film.body}", film.body)
     start = initial_state("demo", options.seed)
     trial = Trial("demo", setting, options.seed, "prompt.mp4", tasks, start)
-    record = perform(model, trial, prompt, FPS, large, out)
-    console.print(f"done, in {record.steps / FPS:.0f} s of the robot's time: {told_done(record)}")
+    record = perform(model, trial, prompt, FPS, large, out, {"model": str(folder)})
+    console.print(told_done(record, trial.limit))
     if record.success:
         console.print("everything, in the order asked for", style="green")
     else:

@@ -1,10 +1,11 @@
 """`xskill compose`: one prompt video, one episode, and everything there is to see of it."""
 
+import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from xskill.compose.plan import SkillPlan, plan_of
 from xskill.compose.reading import Reading
 from xskill.data.video import read_video, write_video
 from xskill.discover.look import prototype_colours
-from xskill.engine.config import Device
+from xskill.engine.config import Device, unset
 from xskill.engine.folder import make_folder, to_bytes, write_file
 from xskill.engine.log import plain_console
 from xskill.errors import ConfigError, RunError
@@ -23,6 +24,9 @@ from xskill.kitchen.env import initial_state
 from xskill.kitchen.film import FPS
 from xskill.kitchen.tasks import STEPS_PER_TASK, check_tasks
 from xskill.transfer.model import Model
+
+FILES = ("episode.json", "report.html", "timelines.png", "episode.mp4", "prompt.mp4")
+"""What `xskill compose` and `xskill demo` leave in a folder."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +45,16 @@ class Compose:
     """Folder for episode.json, episode.mp4 and timelines.png."""
     env: Literal["kitchen"] = "kitchen"
     """Where the robot is."""
-    asked: tuple[str, ...] = ()
-    """The sub-tasks the video shows, in order, to be scored against; without them there is no score."""
-    undo: str = ""
+    asked: Annotated[tuple[str, ...], unset("no score")] = ()
+    """The sub-tasks the video shows, in order, to be scored against."""
+    undo: Annotated[str, unset("nobody does")] = ""
     """Somebody interferes: light@150 turns the light off again at step 150."""
     condition: int = 0
     """Initial condition, by number."""
-    steps: int = 0
-    """Steps the robot has (default: 70 for each sub-task asked for, 280 when none are, and 100 more with --undo)."""
-    reading: Reading | None = None
-    """How the plan is read: by the model's aligner, by the clock, or by nearest neighbours (default: the first, unless
-    the model is told goals)."""
+    steps: Annotated[int, unset("70 for each sub-task asked for, 280 when none are, and 100 more with --undo")] = 0
+    """Steps the robot has."""
+    reading: Annotated[Reading | None, unset("aligner, unless the model is told goals")] = None
+    """How the plan is read: by the model's aligner, by the clock, or by nearest neighbours."""
     device: Device = "auto"
     """Where the network runs."""
 
@@ -67,16 +70,26 @@ def compose(options: Compose) -> None:
     if undo and not 0 < undo[1] < steps:
         raise ConfigError(f"--undo {undo[0]}@{undo[1]}: the episode lasts from step 1 to step {steps - 1}")
     own_folder(out)
+    shown = options.prompt.expanduser()
+    if shown.resolve() in [(out / name).resolve() for name in FILES]:
+        raise ConfigError(f"{shown} is a file that --out {out} replaces; give --out another folder")
     model = load(options.model.expanduser(), options.device).model
-    prompt, fps = read_video(options.prompt.expanduser(), model.body.size)
+    prompt, fps = read_video(shown, model.body.size)
     setting, start = Setting("prompt", "unknown"), initial_state("compose", options.condition)
     trial = Trial("compose", setting, options.condition, str(options.prompt), asked, start, undo, steps)
-    record = perform(model, trial, prompt, fps, prompt, out, options.reading)
-    console.print(f"done in {record.steps / FPS:.1f} s: {told_done(record)}")
+    forget(out)
+    about = {"model": str(options.model), "reading": options.reading}
+    record = perform(model, trial, prompt, fps, prompt, out, about, options.reading)
+    console.print(told_done(record, steps))
+    if len(prompt) == 1:
+        console.print("the prompt is a single picture, which shows no movement: expect little", style="yellow")
     if undo and not record.undone:
         console.print(f"{undo[0]} was not done at step {undo[1]}, so there was nothing to undo", style="yellow")
+    if record.undone:
+        again = f"done again by {record.redone / FPS:.1f} s" if record.redone else "not done again"
+        console.print(f"{record.undone[0]}, undone after {record.undone[1] / FPS:.1f} s, was {again}")
     if asked:
-        console.print(f"score {record.score:.2f}: {'all' if record.success else 'not all'} in the order asked for")
+        console.print(f"score {record.score:.2f}: {'all' if record.score == 1 else 'not all'} in the order asked for")
     console.print(f"see {out / 'episode.mp4'}, {out / 'timelines.png'}, {out / 'episode.json'}")
 
 
@@ -87,6 +100,12 @@ def own_folder(out: Path) -> None:
     make_folder(out)
 
 
+def forget(out: Path) -> None:
+    """Remove what an earlier episode has left in a folder, the record first: without it there is no episode."""
+    for name in FILES:
+        (out / name).unlink(missing_ok=True)
+
+
 def perform(
     model: Model,
     trial: Trial,
@@ -94,25 +113,32 @@ def perform(
     fps: float | None,
     shown: Pixels,
     out: Path,
+    about: Mapping[str, Any],
     reading: Reading | None = None,
 ) -> Record:
     """Let the robot do what a prompt shows, and leave a film of both, a picture and a record in `out`.
 
-    `shown` is the prompt as the film has it: as large as the film, or as the model sees it.
+    `shown` is the prompt as the film has it: as large as the film, or as the model sees it. The record comes last, and
+    says what it is `about`.
     """
     plan = plan_of(model, prompt, fps)
     robots = Robots(model, lambda trial: plan, reading, width=1)
     record, states = watched(trial, robots, width=1)
     decisions = robots.decisions[0]
-    write_file(out / "episode.json", to_bytes(_told(record, decisions)))
     write_video(out / "episode.mp4", side_by_side(shown, filmed(ROBOT, states, model.body.size[0])), FPS)
-    draw_timelines(plan, decisions, record, model.discover.num_prototypes, out / "timelines.png")
+    write_file(out / "timelines.png", timelines(plan, decisions, record, model.discover.num_prototypes))
+    write_file(out / "episode.json", to_bytes(_told(record, decisions) | dict(about)))
     return record
 
 
-def told_done(record: Record) -> str:
-    """What was done, and when, in words."""
-    return ", ".join(f"{task} after {step / FPS:.1f} s" for task, step in record.completed) or "nothing"
+def told_done(record: Record, limit: int) -> str:
+    """What was done in an episode that could last so many steps, when, and why it ended, in words."""
+    done = ", ".join(f"{task} after {step / FPS:.1f} s" for task, step in record.completed) or "nothing"
+    astray = [task for task, _ in record.completed if record.asked and task not in record.asked]
+    why = f"{astray[0]} was not asked for, which ended it" if astray else ""
+    if not astray and record.steps >= limit:
+        why = f"time was up after {limit / FPS:.1f} s"
+    return f"done: {done}" + f"; {why}" * bool(why)
 
 
 def _told(record: Record, decisions: Sequence[Decision]) -> dict[str, object]:
@@ -136,7 +162,7 @@ def _undo(text: str) -> tuple[str, int] | None:
     return check_tasks([task])[0], int(step)
 
 
-def draw_timelines(plan: SkillPlan, decisions: Sequence[Decision], record: Record, prototypes: int, path: Path) -> None:
+def timelines(plan: SkillPlan, decisions: Sequence[Decision], record: Record, prototypes: int) -> bytes:
     """The prompt's skills and the robot's, a colour for each prototype, and where in the plan it believed to be."""
     from matplotlib.figure import Figure
 
@@ -153,11 +179,14 @@ def draw_timelines(plan: SkillPlan, decisions: Sequence[Decision], record: Recor
         axis.set_xticks([])
         axis.set_yticks([])
     where.step(edges, [*(decision.progress for decision in decisions), decisions[-1].progress], where="post")
-    for task, step in record.completed:
+    again = [(f"{record.undone[0]} again", record.redone)] if record.undone and record.redone else []
+    for task, step in (*record.completed, *again):
         where.axvline(step, color="C2")
         where.text(step, 0.02, f" {task}", rotation=90, va="bottom", fontsize="small")
     if record.undone:
         where.axvline(record.undone[1], color="C3", linestyle="--")
         where.text(record.undone[1], 0.5, f" {record.undone[0]} undone", rotation=90, fontsize="small", color="C3")
     where.set(xlim=(0, record.steps), ylim=(0, 1), xlabel="step", ylabel="progress along the plan")
-    figure.savefig(path, dpi=100)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=100)
+    return drawn.getvalue()
