@@ -9,7 +9,7 @@ from typing import Any
 from accelerate import PartialState
 from rich.console import Console
 
-from xskill.data.frames import FrameStore, stores
+from xskill.data.frames import FrameBank, FrameStore, stores
 from xskill.data.split import TrainingData, to_watch
 from xskill.discover.encoder import SkillModel
 from xskill.discover.look import look, told
@@ -80,7 +80,9 @@ def run(preset: str, config: Config, where: Where, *, only_discover: bool = Fals
             with stop.not_yet():
                 data = training.data(only_discover=only_discover)
             skills = training.known_skills(data) if base else training.discover(data)
-            if not only_discover:
+            if only_discover:
+                console.print(f"go on to transfer with: xskill train --resume --out {where.folder}")
+            else:
                 training.transfer(data, *skills)
         except Interrupted as reached:
             raise Interrupted(f"{reached}; go on with: {where.again}") from None
@@ -169,9 +171,11 @@ class Training:
             raise DataError(
                 f"the robot's videos have {rate:g} frames a second, those of the base {self.base.model.fps:g}"
             )
-        return self.base.model.skills, stores(
-            data.banks if self.config.transfer.cross else data.banks[:1], self.place.device
-        )
+        return self.base.model.skills, stores(self._shown(data), self.place.device)
+
+    def _shown(self, data: TrainingData) -> Sequence[FrameBank]:
+        """The videos that transfer knows: the robot's, and those of demonstrators, of whom goals tell nothing."""
+        return data.banks[:1] if self.config.transfer.policy.told == "goal" else data.banks
 
     def transfer(self, data: TrainingData, skills: SkillModel, frames: Sequence[FrameStore]) -> None:
         """Phase 2, from the robot's episodes; and the model folder, with all that was learned."""
@@ -181,14 +185,12 @@ class Training:
             self._warn(
                 "setbacks are told by their own videos, which no prompt is like; give transfer.cross more than 0"
             )
-        for index, (bank, store) in enumerate(
-            zip(data.banks if config.cross else data.banks[:1], frames, strict=False)
-        ):
+        for index, (bank, store) in enumerate(zip(self._shown(data), frames, strict=False)):
             path = self.run.folder / TransferPhase.name / "labels" / f"{index}.safetensors"
             found, key = labelled(skills, bank, store, self.config.discover, path)
             train = split.of(bank, split.train)
             watched.append(Shown(found, bank.episodes.starts[train], bank.episodes.lengths[train]))
-            keys.append(key)
+            keys += [key] if config.cross or not index else []  # what is only measured on decides nothing
         train, held_out = split.of(robot, split.train), split.of(robot, split.held_out)
         device, first = self.place.device, robot.cameras[0]
         cameras = {camera: frames[0] if camera == first else robot.on(device, camera) for camera in robot.cameras}

@@ -13,7 +13,7 @@ from xskill.kitchen.demos import Demonstration
 from xskill.kitchen.film import Stage, films_of, shoot
 from xskill.kitchen.render import CAMERAS, RenderOptions
 from xskill.kitchen.scene import BODIES
-from xskill.kitchen.scripted import demonstrations, setbacks
+from xskill.kitchen.scripted import demonstrations, set_back_in, setbacks
 from xskill.kitchen.tasks import check_tasks
 
 
@@ -53,7 +53,8 @@ def prepare(
     if not config.demos:
         raise ConfigError(
             "there are no demonstrations to learn from; name them with --data.demos PATH (the relay-policy-learning "
-            "release, as a folder, zip or .npz), or have them simulated with --data.demos scripted"
+            "release, as a folder, zip or .npz), have them simulated with --data.demos scripted, or name your own "
+            "datasets with --data.robot FOLDER --data.demonstrators FOLDER"
         )
     read = demonstrations(
         config.demos,
@@ -68,11 +69,10 @@ def prepare(
         aside = min(config.held_out, max(1, len(others) // 5))
         parts = parts.with_(split(others, config.unseen, config.level, aside))
     if config.setbacks:
-        train = set(parts.train)
-        begun = [demo for demo in read.good if demo.title in train]
-        again = setbacks(begun, config.setbacks, config.seed, folder, workers, progress)
-        read = replace(read, good=(*read.good, *again), shown=read.shown or read.good)
-        parts = parts.with_(Split(tuple(demo.title for demo in again), ()))
+        # Of all demonstrations, so that runs with other splits share their frames; those that train choose among them.
+        again = setbacks(read.good, config.setbacks, config.seed, folder, workers, progress)
+        read, train = replace(read, good=(*read.good, *again), shown=read.shown or read.good), set(parts.train)
+        parts = parts.with_(Split(tuple(demo.title for demo in again if set_back_in(demo) in train), ()))
     for camera in config.cameras:
         if camera not in CAMERAS:
             raise ConfigError(f"there is no camera '{camera}'{did_you_mean(camera, CAMERAS)}")

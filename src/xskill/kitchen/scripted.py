@@ -51,6 +51,8 @@ NEW_PAIRS = tuple((task, (*TASKS, *TASKS)[place + step]) for step in (1, 3) for 
 
 A third of all: each sub-task comes first in two of them and second in two.
 """
+_SETBACK, _AGAIN = "-setback-", "_again"
+"""Told in the name and in the folder of a demonstration that is set back."""
 _Job = tuple[int, str, int, tuple[str, ...]]
 """Seed, role, number and order of a demonstration."""
 
@@ -105,7 +107,7 @@ def setbacks(
     """Demonstrations in which what was done last is undone: some of `demos` up to there, then the expert does it again.
 
     What is left is done as in the demonstration, or else by the expert. They are kept in `folder` and made where they
-    are missing.
+    are missing. `set_back_in` tells which demonstration each is of.
     """
     of = hashlib.sha256(b"".join(demo.qpos.tobytes() + demo.ctrl.tobytes() for demo in demos)).hexdigest()[:8]
     able = [demo for demo in demos if demo.order]
@@ -116,6 +118,11 @@ def setbacks(
         for index in range(count)
     }
     return _kept(_set_back, jobs, folder, workers, progress)
+
+
+def set_back_in(setback: Demonstration) -> str:
+    """The title of the demonstration that a setback is of."""
+    return f"{setback.folder.removesuffix(_AGAIN)}/{setback.name.rsplit(_SETBACK, 1)[0]}"
 
 
 def _made(jobs: Sequence[_Job], folder: Path, workers: int, progress: Told) -> list[Demonstration]:
@@ -213,7 +220,7 @@ def _set_back(demos: Sequence[Demonstration], seed: int, index: int) -> Demonstr
         kitchen.progress.limit = kitchen.progress.step + LENGTHS[-1] * max(FOUR, len(left)) // FOUR
         goes_on = attempt < ATTEMPTS // 2 and bool(following)
         performer = Expert(kitchen.scene.model, left[:1] if goes_on else left, int(random.integers(2**62)))
-        again = _performed(performer, random, f"{seed}-setback-{index}", f"{demo.folder}_again")
+        again = _performed(performer, random, f"{demo.name}{_SETBACK}{seed}-{index}", f"{demo.folder}{_AGAIN}")
         if again and goes_on:  # at a moment in which the hand is free, on its way to what comes next
             again = _gone_on(again, demo, int(random.integers(last, (last + following[0]) // 2 + 1)))
         if again is None or [end.task for end in completions(again.qpos, left) if end.step > 0] != list(left):

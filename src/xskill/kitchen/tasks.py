@@ -57,6 +57,8 @@ def check_tasks(names: Iterable[str]) -> tuple[str, ...]:
     """The names as a tuple. Raises `ConfigError` for one that is no sub-task, or comes twice."""
     names = tuple(map(str, names))
     for name in names:
+        if "," in name:
+            raise ConfigError(f"'{name}' is no sub-task; put spaces between them, as in {name.replace(',', ' ')}")
         if name not in TASKS:
             raise ConfigError(f"there is no sub-task '{name}'{did_you_mean(name, TASKS)}")
         if names.count(name) > 1:
