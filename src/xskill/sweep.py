@@ -1,6 +1,5 @@
 """`xskill sweep`: all that tables need, trained and scored; what is there is not done again."""
 
-import hashlib
 import json
 import os
 import shlex
@@ -13,19 +12,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 
-from xskill.engine.config import CORES, DATA, Device, did_you_mean, differences, from_json, to_json
-from xskill.engine.folder import MANIFEST, make_folder, to_bytes, whole, write_file
+from xskill.engine.config import CORES, DATA, Device, did_you_mean, differences, from_json, to_json, unset
+from xskill.engine.folder import MANIFEST, content_of, make_folder, to_bytes, whole, write_file
 from xskill.engine.log import plain_console
 from xskill.engine.run import held
-from xskill.engine.workers import Places
+from xskill.engine.workers import PARENT, Places
 from xskill.errors import ConfigError, Interrupted, RunError, XSkillError
 from xskill.evaluate import SUITES
 from xskill.presets import PRESETS, Config
-from xskill.rows import OURS, SWEEPS, Row
+from xskill.rows import PLAIN, SWEEPS, Row
 from xskill.version import exact_version
 
 if TYPE_CHECKING:
@@ -50,8 +49,8 @@ class Sweep:
     """What the trainings start from."""
     seeds: tuple[int, ...] = (0,)
     """One training of every row for each."""
-    rows: tuple[str, ...] = ()
-    """Only these rows, by name (default: all)."""
+    rows: Annotated[tuple[str, ...], unset("all; a wrong name lists them")] = ()
+    """Only these rows, by name."""
     train: str = ""
     """More options for every training, in one string, as in --train="--transfer.loop.steps 2000"."""
     conditions: str = "0:32"
@@ -102,8 +101,15 @@ def sweep(names: Sequence[str], options: Sweep) -> None:
         raise ConfigError(f"--seeds are {list(options.seeds)}; name one or more, each once")
     if options.at_once < 1:
         raise ConfigError(f"--at-once is {options.at_once}; expected at least 1")
-    if any(word.split("=")[0] == _OWN for word in shlex.split(options.train)):
+    try:
+        more = shlex.split(options.train)
+    except ValueError as error:
+        raise ConfigError(f"--train is {options.train!r}: {error}") from None
+    if any(word.split("=")[0] == _OWN for word in more):
         raise ConfigError(f"--demos names the demonstrations of a sweep; leave {_OWN} out of --train")
+    from xskill.evaluate.command import conditions_of
+
+    conditions_of(options.conditions)
     exact_version()  # of what is run, not of what is there when it ends
     out, tables = options.out.expanduser(), _tables(names, options)
     jobs, work = _jobs(tables, options.seeds, out), _Work(options, plain_console(), out)
@@ -117,9 +123,12 @@ def sweep(names: Sequence[str], options: Sweep) -> None:
         if not options.as_is:
             work.do(left)
         unknown = {(job.folder, s, m) for job in left for s, some in work.missing(job).items() for m in some}
-        for name, rows in tables.items():
-            work.tabulate(name, rows, unknown)
-    if unknown and not options.as_is:
+        empty = [name for name, rows in tables.items() if not work.tabulate(name, rows, unknown)]
+    if options.as_is:
+        work.left_out(unknown)
+        if empty:
+            raise RunError(f"nothing of {' and '.join(empty)} has been scored in {out}")
+    elif unknown:
         folders = sorted({str(folder) for folder, *_ in unknown})
         raise RunError(f"{len(folders)} could not be trained or scored, their rows are missing: {', '.join(folders)}")
 
@@ -140,9 +149,18 @@ def _tables(names: Sequence[str], options: Sweep) -> dict[str, list[Row]]:
         choice = ", ".join(f"'{name}'" for name in known)
         raise ConfigError(f"{' and '.join(names)} has no row '{min(unknown)}' (choose from {choice})")
     return {
-        name: [row.resolved(options.preset) for row in SWEEPS[name][1] if not wanted or row.name in wanted]
+        name: [
+            row.resolved(options.preset)
+            for row in SWEEPS[name][1]
+            if (not wanted or row.name in wanted) and _can_be_read(row, options.preset)
+        ]
         for name in names
     }
+
+
+def _can_be_read(row: Row, preset: str) -> bool:
+    """Whether a row's plans can be read as it says: a transformer has no place that it could be told."""
+    return row.method != "told" or PRESETS[row.preset or preset][1].transfer.aligner.kind == "tracker"
 
 
 def _jobs(tables: Mapping[str, Sequence[Row]], seeds: Sequence[int], out: Path) -> list[_Job]:
@@ -170,38 +188,23 @@ def _as_evaluated(options: Sweep) -> "Evaluate":
     )  # fmt: skip
 
 
-def _content(demos: str) -> str:
-    """Names what is in demonstrations, wherever they lie: a hash of a file, or of the names and sizes in a folder."""
-    if not Path(demos).expanduser().exists() and "+" in demos:
-        return "+".join(map(_content, demos.split("+")))
-    path, digest = Path(demos).expanduser(), hashlib.sha256()
-    if path.is_file():
-        digest.update(path.read_bytes())
-    elif path.is_dir():
-        for file in sorted(file for file in path.rglob("*") if file.is_file()):
-            digest.update(f"{file.relative_to(path).as_posix()} {file.stat().st_size}\n".encode())
-    else:
-        return demos
-    return digest.hexdigest()[:16]
-
-
 class _Work:
     """Trainings, so many at once, and the scoring of each that is done, while others train."""
 
     def __init__(self, options: Sweep, console: Console, out: Path) -> None:
         self._options, self._console, self._out = options, console, out
-        self._demos = _content(options.demos)
+        self._demos = content_of(options.demos)
         self._running: list[subprocess.Popen[bytes]] = []
         self._scoring = threading.Semaphore(2)  # while one evaluation starts, another keeps all cores busy
         self._starting, self._stopping = threading.Lock(), False
-        self._ours: dict[int, threading.Event] = {}
+        self._lenders: dict[Path, threading.Event] = {}
         self._places = Places(options.at_once)
 
     def do(self, jobs: Sequence[_Job]) -> None:
         """Train, and score what could be trained."""
         for job in jobs:
             self._check_weights(job)
-        self._ours = {job.seed: threading.Event() for job in jobs if job.row.training == OURS.training}
+        self._lenders = {job.folder: threading.Event() for job in jobs if job.row.training in PLAIN.values()}
         with ThreadPoolExecutor(max(1, len(jobs))) as pool:
             try:
                 for _ in pool.map(self._one, range(len(jobs)), jobs):
@@ -216,15 +219,16 @@ class _Work:
 
     def _one(self, turn: int, job: _Job) -> None:
         alone = self._options.at_once == 1
-        if _borrows(job.row) and job.seed in self._ours:
-            while not _skills(self._out, job.seed) and not self._ours[job.seed].wait(1):
+        lender = _lender(job)
+        if lender in self._lenders:
+            while not _has_skills(lender) and not self._lenders[lender].wait(1):
                 pass
         with self._places.taken(turn) as place:
             try:
                 well = self._trained(job, place)
             finally:
-                if job.row.training == OURS.training:
-                    self._ours[job.seed].set()
+                if job.folder in self._lenders:
+                    self._lenders[job.folder].set()
             if well:
                 write_file(job.note, to_bytes(self._told(job)))
             if well and alone:
@@ -245,7 +249,7 @@ class _Work:
         return told if _OWN in job.row.words else told | {"demos": self._demos}
 
     def check(self, job: _Job) -> None:
-        """Raises `ConfigError` for a training that was told otherwise before."""
+        """Raises `ConfigError` for a training that was told otherwise before; where it is only looked at, says so."""
         now = self._told(job)
         try:
             before = json.loads(job.note.read_bytes())
@@ -255,9 +259,11 @@ class _Work:
         except (ValueError, KeyError, TypeError, ConfigError):
             raise ConfigError(f"{job.note} does not say how {job.folder} was trained; delete both") from None
         for name, (old, new) in differences(before, now).items():
-            raise ConfigError(
-                f"{job.folder} was trained with another {name}: `{old}`, now `{new}`; choose another --out"
-            )
+            told = f"{job.folder} was trained with another {name}: `{old}`, now `{new}`"
+            if not self._options.as_is:
+                raise ConfigError(f"{told}; choose another --out")
+            self._console.print(told, style="yellow", soft_wrap=True)
+            return
 
     def missing(self, job: _Job) -> dict[str, list[str]]:
         """Suite -> methods by which a training has not been scored there."""
@@ -282,8 +288,13 @@ class _Work:
                 f"delete {job.folder} and {job.note}"
             )
 
-    def tabulate(self, name: str, rows: Sequence[Row], unknown: Collection[tuple[Path, str, str]]) -> None:
-        """Write and print a table of what has been scored."""
+    def left_out(self, unknown: Collection[tuple[Path, str, str]]) -> None:
+        """Say what has not been scored."""
+        if names := sorted({f"{folder.name} ({suite})" for folder, suite, _ in unknown}):
+            self._console.print(f"not scored, and left out: {', '.join(names)}", style="yellow", soft_wrap=True)
+
+    def tabulate(self, name: str, rows: Sequence[Row], unknown: Collection[tuple[Path, str, str]]) -> bool:
+        """Write and print a table of what has been scored; whether anything has."""
         from xskill.evaluate.command import tabulate
 
         suite, scored = _suite(name), {}
@@ -294,11 +305,12 @@ class _Work:
         if scored:
             self._console.print(f"\n{name}: {SWEEPS[name][0]}")
             tabulate(suite, scored, _as_evaluated(self._options), self._out / name, self._console)
+        return bool(scored)
 
     def _trained(self, job: _Job, place: int) -> bool:
         """Train a row, or go on with it; a finished one is only looked at."""
         options = self._options
-        _borrow_skills(job, self._out)
+        _borrow_skills(job)
         begun = ["--resume"] if job.folder.exists() else []
         demos = [] if _OWN in job.row.words else [_OWN, options.demos]
         words = [*self._words(job), *demos, "--out", str(job.folder), *self._common(), *begun]
@@ -335,7 +347,8 @@ class _Work:
                 # Ctrl-C reaches the sweep alone, which passes it on once: a second one would cost the checkpoint.
                 process = subprocess.Popen(
                     [sys.executable, "-m", "xskill", *words],
-                    stdout=log, stderr=log, env=os.environ | more, start_new_session=True,
+                    stdout=log, stderr=log, env=os.environ | more | {PARENT: str(os.getpid())},
+                    start_new_session=True,
                 )  # fmt: skip
                 self._running.append(process)
             code = process.wait()
@@ -357,28 +370,28 @@ def _gpu(place: int, places: int) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": named[place % count]} if count > 1 else {}
 
 
-def _borrows(row: Row) -> bool:
-    """Whether a row differs from the first in transfer alone: its discovery would come to the same."""
-    others = row.preset or any(word.startswith(("--discover.", "--data.")) for word in row.words)
-    return row.training != OURS.training and not others
+def _lender(job: _Job) -> Path | None:
+    """The training whose skills a row may borrow, as it differs from it in transfer alone; None where it does not."""
+    lender = PLAIN.get(job.row.preset)
+    discovers = any(word.startswith(("--discover.", "--data.")) for word in job.row.words)
+    return None if lender in (None, job.row.training) or discovers else job.folder.with_name(f"{lender}-{job.seed}")
 
 
-def _skills(out: Path, seed: int) -> Path | None:
-    """Where the first row has discovered skills, if it has."""
-    first = out / f"{OURS.training}-{seed}"
+def _has_skills(training: Path) -> bool:
+    """Whether a training has discovered its skills, and still has them."""
     try:
-        done = json.loads((first / "discover/done.json").read_bytes())
-        return first if whole(first / done["result"]["checkpoint"]) else None
+        done = json.loads((training / "discover/done.json").read_bytes())
+        return whole(training / done["result"]["checkpoint"])
     except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return False
 
 
-def _borrow_skills(job: _Job, out: Path) -> None:
-    """Take over what the first row has discovered where that is the same."""
-    first = _skills(out, job.seed)
-    if first and _borrows(job.row) and not job.folder.exists():
+def _borrow_skills(job: _Job) -> None:
+    """Take over what another training has discovered where that is the same."""
+    lender = _lender(job)
+    if lender and not job.folder.exists() and _has_skills(lender):
         aside = job.folder.with_name(f".aside-{job.folder.name}")
         shutil.rmtree(aside, ignore_errors=True)
-        shutil.copytree(first / "discover", aside / "discover")
-        shutil.copy(first / "config.json", aside)
+        shutil.copytree(lender / "discover", aside / "discover")
+        shutil.copy(lender / "config.json", aside)
         aside.rename(job.folder)

@@ -15,6 +15,7 @@ from tests.conftest import Command
 from xskill.cli import main
 from xskill.engine.run import held
 from xskill.rows import SWEEPS
+from xskill.sweep import Sweep, _Job, _lender, _tables
 
 ROWS = (
     "XSkill", "plan read by the clock", "XSkill, NN-compose", "XSkill, told what is done", "GCD policy",
@@ -60,6 +61,7 @@ def test_a_sweep_trains_scores_and_goes_on(xskill: Command, tmp_path: Path) -> N
     more = ("--seeds", "0", "1", "--as-is", "--out", out)  # a seed and a row that nobody has trained are left out
     as_is = xskill("sweep", "losses", "perturb", *words, *more)
     assert as_is.returncode == 0, as_is.stderr
+    assert "not scored, and left out: alone-0 (table1), alone-1 (table1), " in as_is.stdout
     assert "xskill train" not in as_is.stdout
     assert rows_of(out / "losses") == ["XSkill"]
     assert (out / "perturb/table.md").read_text() == tables["perturb"]
@@ -69,6 +71,11 @@ def test_a_sweep_trains_scores_and_goes_on(xskill: Command, tmp_path: Path) -> N
     assert rows_of(out / "table1") == [row for row in ROWS if row != "plan read by the clock"]
     (tmp_path / clock.name).rename(clock)
     assert {path.name: path.read_bytes() for path in (out / "records").glob("*.jsonl")} == records
+
+    nothing = xskill("sweep", "table1", *words, "--as-is", "--out", "nothing")
+    assert (nothing.returncode, nothing.stderr) == (1, "xskill: nothing of table1 has been scored in nothing\n")
+    stale = xskill("sweep", "table1", *words, *told, "--conditions", "0:2", "--as-is")  # though a table is there
+    assert (stale.returncode, stale.stderr) == (1, "xskill: nothing of table1 has been scored in runs/sweep\n")
 
     other = xskill("sweep", "table1", *words, *told, "--seeds", "0", "--train=--transfer.loop.steps 5")
     assert other.returncode == 2
@@ -116,6 +123,25 @@ def test_an_interrupted_sweep_stops_its_trainings_with_a_checkpoint(tmp_path: Pa
         assert len(list((run / "checkpoints").glob("step-*"))) == 1
 
 
+@pytest.mark.slow
+def test_what_a_sweep_has_started_ends_with_it_however_it_ends(tmp_path: Path) -> None:
+    many = "--discover.loop.steps 100000 --discover.loop.checkpoint-every 50000"
+    words = ("sweep", "table1", "--demos", "puppets:8", "--preset", "debug", "--device", "cpu", f"--train={many}")
+    with subprocess.Popen([sys.executable, "-m", "xskill", *words, "--rows", "XSkill"], cwd=tmp_path) as process:
+        run, deadline = tmp_path / "runs/sweep/xskill-0/discover", time.monotonic() + 300
+        while not (run / "log.jsonl").exists():
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.2)
+        process.kill()
+    while not list((run / "checkpoints").glob("step-*")):  # as Ctrl-C would have left it
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    while any(started(path, tmp_path, "runs/sweep/xskill-0") for path in Path("/proc").glob("[0-9]*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
 def started(process: Path, folder: Path, word: str) -> bool:
     """Whether a process, given as its folder in /proc, was started in a folder with a word on its command line."""
     with suppress(OSError):
@@ -133,6 +159,8 @@ def started(process: Path, folder: Path, word: str) -> bool:
         (("table1", "--demos", "x", "--seeds", "1", "1"), "name one or more, each once"),
         (("table1", "--demos", "x", "--train=--data.demos y"), "leave --data.demos out of --train"),
         (("table1", "--demos", "x", "--at-once", "0"), "--at-once is 0; expected at least 1"),
+        (("table1", "--demos", "x", "--conditions", "5"), "--conditions is '5'; it must be first:end"),
+        (("table1", "--demos", "x", "--train='open"), '--train is "\'open": No closing quotation'),
     ],
 )
 def test_what_cannot_be_swept_is_one_sentence(
@@ -140,6 +168,26 @@ def test_what_cannot_be_swept_is_one_sentence(
 ) -> None:
     assert main(["sweep", *words]) == 2
     assert answer in capfd.readouterr().err
+
+
+def test_skills_are_borrowed_where_trainings_differ_in_transfer_alone(tmp_path: Path) -> None:
+    lenders = {
+        row.name: lender and lender.name
+        for name in ("table1", "headline", "paper")
+        for row in SWEEPS[name][1]
+        for lender in [_lender(_Job(2, row, tmp_path / f"{row.training}-2", {}))]
+    }
+    assert lenders["blind to its prompt"] == lenders["GCD policy"] == "xskill-2"
+    assert lenders["paper-kitchen, counterparts"] == "paper-2"
+    for own in ("XSkill", "XSkill without TC loss", "XSkill, Level 1", "paper-kitchen", "paper-kitchen, bodies paired"):
+        assert lenders[own] is None
+
+
+def test_nobody_tells_a_transformer_its_place() -> None:
+    for preset, told in (("kitchen", True), ("paper-kitchen", False)):
+        rows = _tables(["table1"], Sweep("x", preset=preset))["table1"]
+        assert any(row.method == "told" for row in rows) == told
+        assert any(row.method == "clock" for row in rows)
 
 
 def test_tables_share_trainings_that_are_the_same_and_no_others() -> None:

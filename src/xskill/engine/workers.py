@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -15,6 +16,8 @@ from xskill.errors import DataError
 
 Result = TypeVar("Result")
 
+PARENT = "XSKILL_ENDS_WITH"
+"""Tells a process the number of the one that it is to end with."""
 NICE = 10
 """How much a process that works beside others gives way to them, of 19."""
 
@@ -72,6 +75,19 @@ def _open(opening: Callable[..., None] | None, told: tuple[Any, ...]) -> None:
 def _end_with(sentinel: int) -> None:
     wait([sentinel])
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def end_with_parent() -> None:
+    """Where whoever started this process wants to know it ended when they are, end then, as Ctrl-C would end it."""
+    parent = os.environ.pop(PARENT, "")
+    if parent.isdigit():
+        threading.Thread(target=_watch, args=(int(parent),), daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Places:
