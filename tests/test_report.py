@@ -100,6 +100,25 @@ def test_scores_of_its_model_are_found(tmp_path: Path, monkeypatch: pytest.Monke
         report(Report(run, scores=(tmp_path / "nowhere",)))
 
 
+def test_what_is_damaged_costs_no_other_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = training(tmp_path / "run")
+    scores(tmp_path / "runs/eval/table1", run / "model")
+    (tmp_path / "runs/eval/broken").mkdir()
+    (tmp_path / "runs/eval/broken/table.md").write_text("| a |")
+    (tmp_path / "runs/eval/broken/table.json").write_text('{"about": {"models": [5, "x"]}}')
+    (run / "discover/measures.json").write_text("{")
+    _, words = page(run)
+    assert "skills of run cannot be read (JSONDecodeError" in words
+    assert "loss: 0.3333 in the end" in words
+    assert f"Scored: {run}/model" in words
+    (tmp_path / "runs/eval/table1/table.md").write_bytes(b"\xff\xfe\x00")
+    _, words = page(run)
+    assert "scores cannot be read" in words
+    with pytest.raises(RunError, match=r"a page's name ends in \.html"):
+        report(Report(run, out=run / "config.json"))
+
+
 def test_a_sweep_has_one_page_for_all_its_trainings(tmp_path: Path) -> None:
     training(tmp_path / "sweep/xskill-0")
     training(tmp_path / "sweep/blind-0", steps=5)

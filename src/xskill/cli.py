@@ -5,18 +5,20 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from difflib import get_close_matches
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 
 import tyro
 
 import xskill
-from xskill.engine.config import CORES, DATA, Device, Tracker, did_you_mean, from_json
+from xskill.engine.config import CORES, DATA, Device, Tracker, did_you_mean, from_json, unset
 from xskill.engine.signals import leaving_at_once
+from xskill.engine.workers import end_with_parent
 from xskill.errors import ConfigError, Interrupted, XSkillError
 from xskill.evaluate import SUITES
 from xskill.presets import PRESETS, Config
@@ -47,8 +49,8 @@ class Train(Generic[Start]):
     start: Annotated[Start, tyro.conf.arg(name="")]
     config: Path | None = None
     """Start from a config.json that a run has saved, instead of a preset."""
-    out: Path | None = None
-    """Run folder (default: runs/PRESET)."""
+    out: Annotated[Path | None, unset("runs/PRESET")] = None
+    """Run folder."""
     resume: bool = False
     """Continue the run in that folder; then neither preset nor --config is needed."""
     overwrite: bool = False
@@ -131,7 +133,7 @@ def sweep(args: Sequence[str]) -> None:
     try:
         run(names, options)
     finally:
-        if any((options.out.expanduser() / name / "table.md").is_file() for name in names):
+        if not options.as_is and any((options.out.expanduser() / name / "table.md").is_file() for name in names):
             _report_on(options.out.expanduser())
 
 
@@ -176,13 +178,42 @@ def compose(args: Sequence[str]) -> None:
     run(tyro.cli(Compose, prog="xskill compose", args=args, config=_TYRO))
 
 
+_DISCOVER = """Train the first phase of a preset alone: skills shared by all bodies.
+
+`xskill train --resume --out RUN` goes on to the second one, for which options of transfer are kept."""
+
+
+def _check_options(args: Sequence[str], prog: str) -> None:
+    """Raises `ConfigError` for an option that no preset has, naming the nearest."""
+    known = {"--help", *_options(Train), *_options(Config)} - {"--start"}
+    for arg in args:
+        name = arg.split("=")[0].replace("_", "-")
+        if name.startswith("--") and name not in known:
+            near = get_close_matches(name, known, n=1, cutoff=0.7)
+            advice = f"did you mean {near[0]}?" if near else f"`{prog} PRESET --help` lists them"
+            raise ConfigError(f"there is no option {name} ({advice})")
+
+
+def _options(config: Any, prefix: str = "--") -> Iterator[str]:
+    """The options that a config and those in it make."""
+    hints = get_type_hints(config)
+    for field in fields(config):
+        hint, name = hints[field.name], field.name.replace("_", "-")
+        if is_dataclass(hint):
+            yield from _options(hint, f"{prefix}{name}.")
+        else:
+            yield from [f"{prefix}{name}"] + [f"{prefix}no-{name}"] * (hint is bool)
+
+
 def train(args: Sequence[str], command: str = "train") -> None:
     saved, prog = _saved_config(args), f"xskill {command}"
     if saved is None:
         choice = {name: Named(name, config) for name, (_, config) in PRESETS.items()}
         about = {name: about for name, (about, _) in PRESETS.items()}
         start: Any = tyro.extras.subcommand_type_from_defaults(choice, about)
-        options: Train[Named] = tyro.cli(Train[start], prog=prog, args=args, config=_TYRO)
+        _check_options(args, prog)
+        about_it = _DISCOVER if command == "discover" else None
+        options: Train[Named] = tyro.cli(Train[start], prog=prog, description=about_it, args=args, config=_TYRO)
     else:
         options = tyro.cli(Train[Named], default=Train(saved), prog=prog, args=args, config=_TYRO)
     named = options.start
@@ -220,7 +251,7 @@ def info(args: Sequence[str]) -> None:
 
 
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
-    "demo": (demo, "another body shows a task of your choice, the robot does it: `xskill demo --tasks light kettle`"),
+    "demo": (demo, "another body shows a task of your choice, the robot does it: `xskill demo --tasks kettle light`"),
     "train": (train, "train a preset"),
     "discover": (partial(train, command="discover"), "train the first phase of a preset alone: skills"),
     "compose": (compose, "let the robot do what a video shows: `xskill compose --model FOLDER --prompt video.mp4`"),
@@ -236,6 +267,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failed, 2 asked wrongly, 130 stopped by the user."""
     args = list(sys.argv[1:] if argv is None else argv)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's stop is the user's
+    end_with_parent()
     debug = "--debug" in args
     args = [arg for arg in args if arg != "--debug"]
     try:

@@ -21,12 +21,8 @@ EXTRAS = {
     "minari": (("h5py", "minari"), "reading Minari datasets"),
     "robomimic": (("h5py",), "reading robomimic HDF5 files"),
     "zarr": (("zarr",), "reading diffusion_policy zarr files"),
-    "serve": (("msgpack", "websockets"), "serving a policy to a robot"),
-    "studio": (("starlette", "uvicorn"), "the browser studio"),
-    "ray": (("ray",), "sweeps over many machines"),
     "tensorboard": (("tensorboard",), "training logs in TensorBoard"),
     "wandb": (("wandb",), "training logs in Weights & Biases"),
-    "rerun": (("rerun-sdk",), "looking at episodes in Rerun"),
 }
 
 # Prints the renderer's name once a picture can really be drawn. A process of its own: a missing driver may abort it.
@@ -100,7 +96,7 @@ def render(facts: Facts) -> str:
     rendering = facts.rendering
     lines += ["", "rendering", f"  {rendering.backend or 'none works':20} {rendering.renderer}", "", "extras"]
     for name, extra in facts.extras.items():
-        state = f"missing {', '.join(extra.missing)}: pip install 'xskill[{name}]'" if extra.missing else "installed"
+        state = f"missing {', '.join(extra.missing)}: pip install -e '.[{name}]'" if extra.missing else "installed"
         lines.append(f"  {name:20} {extra.purpose}: {state}")
     return "\n".join(lines)
 

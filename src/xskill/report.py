@@ -3,17 +3,19 @@
 import base64
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from html import escape
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
+from xskill.engine.config import unset
 from xskill.engine.folder import fingerprint, json_lines, write_file
 from xskill.engine.log import plain_console
 from xskill.engine.run import read_config
@@ -49,10 +51,10 @@ class Report:
 
     run: tyro.conf.Positional[Path]
     """Folder of a training, of a sweep, or of an episode."""
-    scores: tuple[Path, ...] = ()
-    """Folders that `xskill eval` wrote (default: those in RUN and runs/eval that scored its models)."""
-    out: Path | None = None
-    """The page (default: RUN/report.html)."""
+    scores: Annotated[tuple[Path, ...], unset("those in RUN and runs/eval that scored its models")] = ()
+    """Folders that `xskill eval` wrote."""
+    out: Annotated[Path | None, unset("RUN/report.html")] = None
+    """The page."""
 
 
 def report(options: Report) -> None:
@@ -61,24 +63,37 @@ def report(options: Report) -> None:
     if (folder / "episode.json").is_file() and not (folder / "config.json").is_file():
         return _write(folder, options.out, _episode(folder))
     trainings = {folder.resolve().name: folder} if (folder / "config.json").is_file() else _trainings_in(folder)
+    if not folder.is_dir():
+        raise RunError(f"there is no folder {folder}")
     if not trainings:
         raise RunError(f"there is no training in {folder}: neither it nor a folder in it has a config.json")
     for scores in options.scores:
         if not (scores / "table.md").is_file():
             raise RunError(f"{scores} has no table.md; name a folder that `xskill eval` wrote")
+    if options.out and options.out.suffix != ".html":
+        raise RunError(f"--out is {options.out}; a page's name ends in .html")
     configs = {name: read_config(path / "config.json") for name, path in trainings.items()}
     logs = {
         name: {phase: list(json_lines(path / phase / "log.jsonl")) for phase in PHASES}
         for name, path in trainings.items()
     }
-    parts = [
-        *_head(folder, configs, logs),
-        *_scores(options.scores or _scored(folder)),
-        *_curves(logs),
-        *(line for name, path in trainings.items() for line in _skills(name, path, alone=len(trainings) == 1)),
-        *_configs(configs, trainings),
+    alone = len(trainings) == 1
+    parts: list[tuple[str, Callable[[], Iterable[str]]]] = [
+        ("what was trained", partial(_head, folder, configs, logs)),
+        ("scores", partial(_scores, options.scores or _scored(folder))),
+        ("curves", partial(_curves, logs)),
+        *((f"skills of {name}", partial(_skills, name, path, alone=alone)) for name, path in trainings.items()),
+        ("configs", partial(_configs, configs, trainings)),
     ]
-    _write(folder, options.out, parts)
+    _write(folder, options.out, (line for what, part in parts for line in _safe(what, part)))
+
+
+def _safe(what: str, part: Callable[[], Iterable[str]]) -> list[str]:
+    """A part of a page, or a word that its files cannot be read: one that is damaged costs no other."""
+    try:
+        return list(part())
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        return [f"<p>{escape(what)} cannot be read ({escape(f'{type(error).__name__}: {error}')})</p>"]
 
 
 def _write(folder: Path, named: Path | None, parts: Iterable[str]) -> None:
@@ -113,7 +128,7 @@ def _episode(folder: Path) -> Iterator[str]:
         if told["undone"]:
             again = f"done again by {told['redone'] / rate:.1f} s" if told["redone"] else "not done again"
             yield f"<p>Somebody undid {escape(told['undone'][0])} after {told['undone'][1] / rate:.1f} s: {again}.</p>"
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise RunError(f"{folder / 'episode.json'} is no record of an episode: {error}") from error
     if (folder / "episode.mp4").is_file():
         yield "<h2>The prompt, and the robot</h2><p>The prompt is slowed down or sped up to last as long.</p>"
@@ -164,7 +179,7 @@ def _scored(folder: Path) -> list[Path]:
     found = []
     inside = [*folder.glob("*/table.json"), *folder.glob("eval/*/table.json")]
     for table in dict.fromkeys(path.resolve() for path in [*inside, *Path("runs/eval").glob("*/table.json")]):
-        models = {Path(str(one.get("path"))): one.get("fingerprint") for one in _about(table.parent).get("models", [])}
+        models = {Path(str(one.get("path"))): one.get("fingerprint") for one in _models(table.parent)}
         ours = {path: scored for path, scored in models.items() if folder.resolve() in path.parents}
         if ours and all(_fingerprint(path) == scored for path, scored in ours.items()):
             found.append(table.parent)
@@ -178,6 +193,12 @@ def _about(scores: Path) -> dict[str, Any]:
         return about if (scores / "table.md").is_file() and isinstance(about, dict) else {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
+
+
+def _models(scores: Path) -> list[dict[str, Any]]:
+    """What is said there of the models that were scored."""
+    models = _about(scores).get("models")
+    return [one for one in models if isinstance(one, dict)] if isinstance(models, list) else []
 
 
 def _fingerprint(model: Path) -> str | None:
@@ -198,6 +219,8 @@ def _scores(folders: Sequence[Path]) -> Iterator[str]:
         cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
         yield _table([row for row in cells if set("".join(row)) != {"-"}])
         yield "".join(f"<p>{escape(line)}</p>" for line in lines if line and not line.startswith("|"))
+        if named := ", ".join(str(one.get("path")) for one in _models(folder)):
+            yield f"<p class=quiet>Scored: {escape(named)}</p>"
         videos, left_out = [], []
         for path in sorted(path for name in about.get("records", []) for path in folder.glob(f"videos/{name}/*.mp4")):
             if path.stat().st_size > room:

@@ -88,7 +88,7 @@ def test_a_training_that_goes_on_from_a_model_begins_with_its_weights_and_keeps_
     for wrong, answer in {
         "--transfer.policy.kernel=5": "runs/debug/model was trained with transfer.policy.kernel 3, now it is 5",
         "--data.level=1": "runs/debug/model was trained with data.level 0, now it is 1",
-        "--base=nowhere": "nowhere has no manifest.json",
+        "--base=nowhere": "there is no folder nowhere",
         "--out=runs/debug": "--base runs/debug/model is part of the run runs/debug; give --out another folder",
     }.items():
         refused = xskill(*words, "--out=refused", wrong, "--overwrite")

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from xskill.data.recording import Source
 from xskill.data.sources import Choice
-from xskill.engine.config import CORES
+from xskill.engine.config import CORES, unset
 from xskill.engine.log import Bars, plain_console
 from xskill.errors import DataError
 
@@ -32,8 +32,8 @@ class Import:
     out: tyro.conf.Positional[Path]
     """Folder for the dataset, in LeRobot's format 3.0."""
     choice: Annotated[Choice, tyro.conf.arg(name="")] = field(default_factory=Choice)
-    robot: str = ""
-    """Who is seen in it (default: the name of the folder)."""
+    robot: Annotated[str, unset("the name of the folder")] = ""
+    """Who is seen in it."""
     skip_bad: bool = False
     """Do not fail when something was left out."""
     overwrite: bool = False
@@ -58,8 +58,8 @@ class Show:
 
     folder: tyro.conf.Positional[Path]
     """The dataset."""
-    out: Path | None = None
-    """The sheet, a png (default: NAME.png, here)."""
+    out: Annotated[Path | None, unset("NAME.png, here")] = None
+    """The sheet, a png."""
     episodes: int = 6
     """Rows of the sheet."""
     frames: int = 8
@@ -111,11 +111,12 @@ def check(options: Check) -> None:
     if options.json:
         console.print(as_json.dumps(found.about()))
     else:
-        console.print(f"{folder}: {found.episodes} episodes, {found.frames} frames")
+        if found.episodes:
+            console.print(f"{folder}: {found.episodes} episodes, {found.frames} frames")
         for problem in found.problems:
             console.print(problem, style="yellow")
-    if not found.ok:
-        raise DataError(f"{folder} is not fit to be learned from: {len(found.problems)} problems")
+    if count := len(found.problems):
+        raise DataError(f"{folder} is not fit to be learned from: {count} problem{'s' * (count > 1)}")
     if not options.json:
         console.print("all of it can be read")
 

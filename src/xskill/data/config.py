@@ -32,7 +32,7 @@ class DataConfig:
     """How many sub-tasks a scripted demonstration has; with several numbers, each in turn."""
     setbacks: int = 0
     """How many more the robot has in which something done is undone: others, recorded or scripted, up to there; then
-    the scripted robot does it again, and the rest is as it was."""
+    the scripted robot does it again, and the rest is as it was. Those of demonstrations that train, train."""
     seed: int = 0
     """Seed of scripted demonstrations."""
     robot: str = "franka"

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import tyro
+
 from xskill.errors import ConfigError
 
 T = TypeVar("T")
@@ -155,6 +157,11 @@ def _typed(hint: Any, value: object, where: str) -> object:
     elif isinstance(hint, type) and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
         return value
     raise ConfigError(f"{where} is {value!r}; expected {getattr(hint, '__name__', hint)}")
+
+
+def unset(means: str) -> Any:
+    """For an option's annotation: what it means not to give it, as its help says."""
+    return tyro.conf.arg(help_behavior_hint=f"(default: {means})")
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:

@@ -5,14 +5,14 @@ Start several with `torchrun --nproc-per-node N -m xskill train ...`; every proc
 
 import os
 from datetime import timedelta
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from accelerate import Accelerator, PartialState
 from accelerate.state import AcceleratorState
 from torch import Tensor
 
-from xskill.engine.config import Device
+from xskill.engine.config import Device, did_you_mean
 from xskill.errors import ConfigError
 
 PATIENCE = timedelta(hours=6)
@@ -21,6 +21,8 @@ PATIENCE = timedelta(hours=6)
 
 def chosen(device: Device) -> torch.device:
     """The device that is meant: `auto` takes a GPU when there is one. Raises `ConfigError` when it is not there."""
+    if device not in get_args(Device):
+        raise ConfigError(f"there is no device '{device}'{did_you_mean(str(device), get_args(Device))}")
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device is 'cuda', but torch sees no CUDA device here; use --device cpu or auto")
     return torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")

@@ -88,7 +88,7 @@ def check_trackers(trackers: Sequence[Tracker]) -> None:
     """Raise `ConfigError` for a tracker that is not installed, before anything has begun."""
     for name in trackers:
         if importlib.util.find_spec(name) is None:
-            raise ConfigError(f"logging to {name} needs it installed: pip install 'xskill[{name}]'")
+            raise ConfigError(f"logging to {name} needs it installed: pip install -e '.[{name}]'")
 
 
 class TensorBoardLog:

@@ -25,7 +25,7 @@ def test_a_library_that_is_not_installed_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, read: Callable[[Path], Source]
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(DataError, match=rf"needs {library}: pip install 'xskill\["):
+    with pytest.raises(DataError, match=rf"needs {library}: pip install -e '\.\["):
         read(tmp_path)
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from xskill.data.recording import Pixels, Shots
-from xskill.engine.config import did_you_mean, require
+from xskill.engine.config import did_you_mean, require, unset
 from xskill.errors import DataError
 
 LARGEST_SIDE = 640
@@ -18,18 +18,18 @@ LARGEST_SIDE = 640
 class Choice:
     """What of a source is wanted, and how."""
 
-    fps: float | None = None
-    """Frames a second of the dataset; videos are brought to it by time (default: as they are)."""
-    size: tuple[int, int] | None = None
-    """Height and width of its frames (default: as they are, at most 640 pixels a side)."""
+    fps: Annotated[float | None, unset("as they are")] = None
+    """Frames a second of the dataset; videos are brought to it by time."""
+    size: Annotated[tuple[int, int] | None, unset("as they are, at most 640 pixels a side")] = None
+    """Height and width of its frames."""
     crop: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
     """What is kept of every picture: left, top, right and bottom edge, as shares of its width and height."""
-    cameras: tuple[str, ...] = ()
-    """Which cameras, by name (default: all that are found)."""
-    states: tuple[str, ...] = ()
-    """Which arrays make up the state, of sources that have any (default: guessed, and printed)."""
-    actions: str | None = None
-    """Which array holds the actions (default: what the source's own library calls it)."""
+    cameras: Annotated[tuple[str, ...], unset("all that are found")] = ()
+    """Which cameras, by name."""
+    states: Annotated[tuple[str, ...], unset("guessed, and printed")] = ()
+    """Which arrays make up the state, of sources that have any."""
+    actions: Annotated[str | None, unset("what the source's own library calls it")] = None
+    """Which array holds the actions."""
 
     def __post_init__(self) -> None:
         left, top, right, bottom = self.crop

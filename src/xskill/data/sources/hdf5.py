@@ -14,7 +14,7 @@ from xskill.errors import DataError
 def opened(path: Path, extra: str) -> Iterator[Any]:
     """The file, open for reading. Raises `DataError`, also for the body."""
     if importlib.util.find_spec("h5py") is None:
-        raise DataError(f"reading {path} needs h5py: pip install 'xskill[{extra}]'")
+        raise DataError(f"reading {path} needs h5py: pip install -e '.[{extra}]'")
     import h5py
 
     if not path.is_file():

@@ -142,7 +142,7 @@ def _lacks_chunks(array: Any, path: Path) -> bool:
 def _opened(path: Path) -> Iterator[Any]:
     """The root of a store. Raises `DataError`, also for the body."""
     if importlib.util.find_spec("zarr") is None:
-        raise DataError(f"reading {path} needs zarr: pip install 'xskill[zarr]'")
+        raise DataError(f"reading {path} needs zarr: pip install -e '.[zarr]'")
     import zarr
 
     if not path.exists():
