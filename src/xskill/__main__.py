@@ -1,4 +1,4 @@
-"""The command line's door, `xskill` and `python -m xskill`: Ctrl-C is an answer here while the rest is still imported."""
+"""The command line's door, `xskill` and `python -m xskill`: Ctrl-C is an answer while the rest is still imported."""
 
 from xskill.engine.signals import leaving_at_once
 
