@@ -164,6 +164,10 @@ def test_an_episode_has_a_page_of_its_own(tmp_path: Path) -> None:
     ):
         assert words in text
     assert "Somebody undid light after 2.4 s: not done again." in text
+    (tmp_path / "episode.mp4").write_bytes(b"a film")
+    with pytest.raises(RunError, match=r"a page's name ends in \.html"):
+        report(Report(tmp_path, out=tmp_path / "episode.mp4"))
+    assert (tmp_path / "episode.mp4").read_bytes() == b"a film"
     (tmp_path / "episode.json").write_text("[]")
     with pytest.raises(RunError, match="is no record of an episode"):
         report(Report(tmp_path))

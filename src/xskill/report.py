@@ -60,6 +60,8 @@ class Report:
 def report(options: Report) -> None:
     """Do what the options say."""
     folder = options.run.expanduser()
+    if options.out and options.out.suffix != ".html":
+        raise RunError(f"--out is {options.out}; a page's name ends in .html")
     if (folder / "episode.json").is_file() and not (folder / "config.json").is_file():
         return _write(folder, options.out, _episode(folder))
     trainings = {folder.resolve().name: folder} if (folder / "config.json").is_file() else _trainings_in(folder)
@@ -70,8 +72,6 @@ def report(options: Report) -> None:
     for scores in options.scores:
         if not (scores / "table.md").is_file():
             raise RunError(f"{scores} has no table.md; name a folder that `xskill eval` wrote")
-    if options.out and options.out.suffix != ".html":
-        raise RunError(f"--out is {options.out}; a page's name ends in .html")
     configs = {name: read_config(path / "config.json") for name, path in trainings.items()}
     logs = {
         name: {phase: list(json_lines(path / phase / "log.jsonl")) for phase in PHASES}

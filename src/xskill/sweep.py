@@ -20,6 +20,7 @@ from xskill.engine.config import CORES, DATA, Device, did_you_mean, differences,
 from xskill.engine.folder import MANIFEST, content_of, make_folder, to_bytes, whole, write_file
 from xskill.engine.log import plain_console
 from xskill.engine.run import held
+from xskill.engine.signals import leaving_at_once
 from xskill.engine.workers import PARENT, Places
 from xskill.errors import ConfigError, Interrupted, RunError, XSkillError
 from xskill.evaluate import SUITES
@@ -107,7 +108,8 @@ def sweep(names: Sequence[str], options: Sweep) -> None:
         raise ConfigError(f"--train is {options.train!r}: {error}") from None
     if any(word.split("=")[0] == _OWN for word in more):
         raise ConfigError(f"--demos names the demonstrations of a sweep; leave {_OWN} out of --train")
-    from xskill.evaluate.command import conditions_of
+    with leaving_at_once():
+        from xskill.evaluate.command import conditions_of
 
     conditions_of(options.conditions)
     exact_version()  # of what is run, not of what is there when it ends
@@ -152,15 +154,17 @@ def _tables(names: Sequence[str], options: Sweep) -> dict[str, list[Row]]:
         name: [
             row.resolved(options.preset)
             for row in SWEEPS[name][1]
-            if (not wanted or row.name in wanted) and _can_be_read(row, options.preset)
+            if (not wanted or row.name in wanted) and _can_be_read(row, options)
         ]
         for name in names
     }
 
 
-def _can_be_read(row: Row, preset: str) -> bool:
+def _can_be_read(row: Row, options: Sweep) -> bool:
     """Whether a row's plans can be read as it says: a transformer has no place that it could be told."""
-    return row.method != "told" or PRESETS[row.preset or preset][1].transfer.aligner.kind == "tracker"
+    kind, words = PRESETS[row.preset or options.preset][1].transfer.aligner.kind, shlex.join(row.words)
+    told = f"{words} {options.train}".replace("=", " ").split("--transfer.aligner.kind ")[1:]
+    return row.method != "told" or (told[-1].split()[0] if told else kind) == "tracker"
 
 
 def _jobs(tables: Mapping[str, Sequence[Row]], seeds: Sequence[int], out: Path) -> list[_Job]:

@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_prompt_video_becomes_an_episode_with_all_there_is_to_see(xskill: Command, folder: Path) -> None:
     (folder / "seen").mkdir()
-    for stale in ("report.html", "prompt.mp4"):
+    for stale in ("episode.json", "report.html", "prompt.mp4"):
         (folder / "seen" / stale).write_text("of another episode")
     told = ("--asked", "light", "--undo", "slide@30", "--out", "seen", *CPU)
     done = xskill("compose", "--model", "model", "--prompt", "prompt.mp4", *told)

@@ -184,8 +184,12 @@ def test_skills_are_borrowed_where_trainings_differ_in_transfer_alone(tmp_path: 
 
 
 def test_nobody_tells_a_transformer_its_place() -> None:
-    for preset, told in (("kitchen", True), ("paper-kitchen", False)):
-        rows = _tables(["table1"], Sweep("x", preset=preset))["table1"]
+    transformer = "--transfer.aligner.kind transformer"
+    for preset, train, told in (
+        ("kitchen", "", True), ("paper-kitchen", "", False), ("kitchen", transformer, False),
+        ("kitchen", transformer.replace(" ", "="), False), ("paper-kitchen", "--transfer.aligner.kind=tracker", True),
+    ):  # fmt: skip
+        rows = _tables(["table1"], Sweep("x", preset=preset, train=train))["table1"]
         assert any(row.method == "told" for row in rows) == told
         assert any(row.method == "clock" for row in rows)
 

@@ -38,6 +38,29 @@ def test_demonstrations_may_lie_elsewhere_than_where_they_were_learned_from(tmp_
     assert command._Bench(tmp_path, "orders", options, quiet).prompts
 
 
+def test_what_is_made_is_known_though_what_was_recorded_lies_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an order that was learned from could be taken for a new one."""
+    save_model(model(), tmp_path, {"data": to_json(DataConfig(demos="gone.npz+scripted"))})
+    read: list[str] = []
+    monkeypatch.setattr(command, "_read", lambda source, *_: read.append(source) or Demonstrations(()))
+    options = command.Evaluate((tmp_path,), demos="puppets:9", device="cpu")
+    command._Bench(tmp_path, "orders", options, plain_console(quiet=True))
+    assert read == ["puppets:9", "puppets:9+scripted"]
+
+
+def test_trainings_on_the_same_demonstrations_are_alike_wherever_these_lie(tmp_path: Path) -> None:
+    benches = []
+    for seed, (demos, bank) in enumerate((("puppets:9", "a"), ("puppets:10", "a"), ("puppets:9", "b"))):
+        about = {"data": to_json(DataConfig(demos=demos)), "banks": [bank], "seed": seed}
+        save_model(model(), tmp_path / str(seed), about)
+        options = command.Evaluate((tmp_path,), demos="puppets:9", device="cpu")
+        benches.append(command._Bench(tmp_path / str(seed), "orders", options, plain_console(quiet=True)))
+    one, elsewhere, other = (bench.trained_as() for bench in benches)
+    assert one == elsewhere != other
+
+
 def test_a_model_whose_config_has_changed_is_refused(tmp_path: Path) -> None:
     save_model(model(), tmp_path, {"data": to_json(DataConfig(demos="puppets:9"))})
     (tmp_path / "config.json").write_text("{")

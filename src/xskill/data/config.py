@@ -31,8 +31,9 @@ class DataConfig:
     tasks: tuple[int, ...] = (4,)
     """How many sub-tasks a scripted demonstration has; with several numbers, each in turn."""
     setbacks: int = 0
-    """How many more the robot has in which something done is undone: others, recorded or scripted, up to there; then
-    the scripted robot does it again, and the rest is as it was. Those of demonstrations that train, train."""
+    """How many more are made in which something done is undone: others, recorded or scripted, up to there; then the
+    scripted robot does it again, and the rest is as it was. Only those of demonstrations that train are learned from,
+    nineteen in twenty where nothing but the unseen task is left out."""
     seed: int = 0
     """Seed of scripted demonstrations."""
     robot: str = "franka"

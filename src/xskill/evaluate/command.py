@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,7 +51,7 @@ from xskill.kitchen.dataset import split
 from xskill.kitchen.demos import Demonstration, Demonstrations
 from xskill.kitchen.film import FPS, film_of, shoot_all
 from xskill.kitchen.render import RenderOptions
-from xskill.kitchen.scripted import NEW_PAIRS, demonstrations, prompts_of
+from xskill.kitchen.scripted import NEW_PAIRS, demonstrations, is_name, prompts_of
 from xskill.transfer.config import TransferConfig
 from xskill.transfer.model import Model, load_model
 from xskill.version import exact_version, versions
@@ -239,13 +239,13 @@ class _Bench:
         return found
 
     def _demonstrations(self, source: str, data: DataConfig) -> Demonstrations:
-        where, workers = self._options.data_folder.expanduser(), self._options.workers
-        told = data.count, data.seed, data.tasks, data.unseen, where, workers
+        where, workers, named = self._options.data_folder.expanduser(), self._options.workers, self._options.demos
+        if named and not Path(source).exists():  # what was recorded may lie elsewhere now; what is made is made again
+            parts = [part if is_name(part) or Path(part).exists() else named for part in source.split("+")]
+            source = "+".join(dict.fromkeys("+".join(parts).split("+")))
         try:
-            return _read(source, *told)
+            return _read(source, data.count, data.seed, data.tasks, data.unseen, where, workers)
         except DataError as error:
-            if self._options.demos and source != self._options.demos:  # what was learned from lies elsewhere now
-                return _read(self._options.demos, *told)
             raise DataError(f"{error}; name them with --demos PATH") from None
 
     @property
@@ -257,7 +257,8 @@ class _Bench:
         config = json.loads((self.path / "config.json").read_bytes())
         kinds = {"discover": DiscoverConfig, "transfer": TransferConfig}
         told = {name: to_json(from_json(kind, config[name])) for name, kind in kinds.items()}
-        return told | {"data": to_json(self.data)}
+        banks = "+".join(self._manifest.get("banks", ()))  # named by what is in them, wherever it was read from
+        return told | {"data": to_json(replace(self.data, demos=banks))}
 
     def check(self, method: str) -> None:
         """Raises `ConfigError` for a method that this model, or this suite, has nothing for."""

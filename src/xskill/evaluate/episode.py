@@ -101,8 +101,11 @@ def own_folder(out: Path) -> None:
 
 
 def forget(out: Path) -> None:
-    """Remove what an earlier episode has left in a folder, the record first: without it there is no episode."""
-    for name in FILES:
+    """Remove what an earlier episode has left in a folder, the record first: without it there is no episode.
+
+    Where there is none, a page or a prompt is somebody else's, and stays.
+    """
+    for name in FILES if (out / FILES[0]).exists() else ():
         (out / name).unlink(missing_ok=True)
 
 
@@ -136,7 +139,7 @@ def told_done(record: Record, limit: int) -> str:
     done = ", ".join(f"{task} after {step / FPS:.1f} s" for task, step in record.completed) or "nothing"
     astray = [task for task, _ in record.completed if record.asked and task not in record.asked]
     why = f"{astray[0]} was not asked for, which ended it" if astray else ""
-    if not astray and record.steps >= limit:
+    if not (astray or record.success) and record.steps >= limit:
         why = f"time was up after {limit / FPS:.1f} s"
     return f"done: {done}" + f"; {why}" * bool(why)
 

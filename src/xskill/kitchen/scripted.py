@@ -94,6 +94,11 @@ def demonstrations(
     )
 
 
+def is_name(source: str) -> bool:
+    """Whether demonstrations are called by a name, and not by where they lie."""
+    return source == SCRIPTED or ":" in source
+
+
 def prompts_of(
     orders: Sequence[Sequence[str]], folder: Path, workers: int, progress: Told = lambda title, added, total: None
 ) -> list[Demonstration]:
