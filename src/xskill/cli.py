@@ -75,7 +75,7 @@ class Info:
 
 
 _DATA = {
-    "make kitchen": "render recorded demonstrations of the kitchen",
+    "make kitchen": "film demonstrations of the kitchen, scripted or recorded",
     "import": "make a dataset of videos, or of what other libraries wrote",
     "show": "what a dataset holds, and a sheet of its frames",
     "check": "whether a dataset is fit to be learned from, and why not",

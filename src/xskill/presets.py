@@ -28,6 +28,7 @@ _PAPER_DISCOVER = DiscoverConfig(
     keep="newest",
     frozen_steps=3 * _EPOCH,
     encoder=EncoderConfig(dropout=0.1),
+    augment=AugmentConfig(each_frame=True),
     loop=LoopConfig(steps=100 * _EPOCH, precision="bf16", optimizer="adam", compile=True, checkpoint_every=10 * _EPOCH),
 )
 

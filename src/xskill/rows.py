@@ -130,6 +130,7 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
             replace(_PAPER, name=f"{_PAPER.name}, read by the clock", method="clock"),
             _paper("bodies paired", "--discover.paired"),
             _paper("frames at random", "--discover.sampling", "random"),
+            _paper("videos augmented as a whole", "--discover.augment.no-each-frame"),
             _paper("skills on the scale of the video", "--discover.time-scale", "video"),
             _paper("noise on skills and plans", *_NOISE),
             _paper("counterparts", "--transfer.cross", "0.5"),
@@ -155,7 +156,7 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
         tuple(_prototypes(count, _level(level)) for level in (1, 2) for count in (128, 256, 512)),
     ),
     "fields": (
-        "each thing in transfer that `kitchen` does beyond the paper, left out by itself; and what it could do besides",
+        "each thing that `kitchen` does in transfer beyond the paper, left out by itself; and what it could do besides",
         (
             OURS,
             _PAPERS,
@@ -172,6 +173,7 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
             _UNDONE,
             _SETBACKS,
             Row("with a plan's history", "history", ("--transfer.aligner.history",)),
+            Row("frames augmented each by itself", "each-frame", ("--discover.augment.each-frame",)),
         ),
     ),
     "perturb": (

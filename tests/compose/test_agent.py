@@ -123,6 +123,28 @@ def test_what_it_does_follows_from_seed_prompt_and_what_it_saw(folder: Path) -> 
     assert np.array_equal(lived(0, 2), lived(0, 2, 2))  # the first stands for those before it
 
 
+def test_step_by_step_it_does_what_it_decides_having_seen_everything_between(folder: Path) -> None:
+    by_steps, by_chunks = (xskill.load(folder, "cpu") for _ in range(2))
+    for agent in (by_steps, by_chunks):
+        agent.prompt(video("person", "b", 20))
+    assert by_steps.decision is None
+    execute = TRANSFER.policy.execute
+    stepped = [by_steps.step(seen(moment)) for moment in range(2 * execute + 1)]
+    decisions = []
+    for moment in range(2 * execute + 1):
+        if moment % execute:
+            by_chunks.see(seen(moment))
+        else:
+            decisions.append(by_chunks.act(seen(moment)))
+    done = np.concatenate([decision.actions for decision in decisions])[: len(stepped)]
+    assert np.array_equal(stepped, done)
+    assert by_steps.decision is not None
+    assert by_steps.decision.progress == decisions[-1].progress
+    by_steps.reset()
+    assert by_steps.decision is None
+    assert np.array_equal(by_steps.step(seen(0)), stepped[0])  # nothing of the old chunk is left
+
+
 def test_many_agents_decide_as_if_alone(folder: Path) -> None:
     model = xskill.load(folder, "cpu").model
     together, alone = ([Agent(model, seed=seed) for seed in range(4)] for _ in range(2))

@@ -113,6 +113,17 @@ def test_all_together_is_one_after_the_other() -> None:
                 assert torch.allclose(result[view, video, frame], expected[0].permute(1, 2, 0), atol=2e-3)
 
 
+def test_every_frame_may_be_augmented_by_itself() -> None:
+    config, frames = AugmentConfig(each_frame=True), (pictures(6) * 255).to(torch.uint8).permute(0, 2, 3, 1)
+    views = draw_views(6, config, generator())
+    together = augment(frames.unflatten(0, (2, 3)), views, config.blur_sigma[1])
+    alone = augment(frames[:, None], views, config.blur_sigma[1])
+    assert together.shape == (2, 2, 3, SIZE, SIZE, 3)
+    assert torch.equal(together.flatten(1, 2), alone[:, :, 0])
+    same = augment(frames[:1, None].expand(2, 3, -1, -1, -1), views, config.blur_sigma[1])
+    assert all((one - other).abs().max() > 0.05 for one, other in zip(same[0, 0], same[0, 0].roll(1, 0), strict=True))
+
+
 def test_views_differ_between_views_and_videos_and_are_seeded() -> None:
     config = AugmentConfig()
     views, again, other = (draw_views(50, config, generator(seed)) for seed in (0, 0, 1))

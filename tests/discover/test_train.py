@@ -12,7 +12,7 @@ from rich.console import Console
 from tests.discover.made import TINY, bank
 from xskill.data.episodes import uniform_frames
 from xskill.data.frames import FrameStore
-from xskill.discover.config import DiscoverConfig
+from xskill.discover.config import AugmentConfig, DiscoverConfig
 from xskill.discover.encoder import SkillModel
 from xskill.discover.look import look, told
 from xskill.discover.train import DiscoverPhase, Footage, random_frames
@@ -91,6 +91,15 @@ def test_embodiments_that_alternate_have_steps_of_their_own(tmp_path: Path) -> N
     paired = phase(tmp_path, replace(config, paired=True))
     robot, person = (paired.batch(Step(0, "discover", step))["ids"] for step in (4, 5))
     assert torch.equal(robot, person)
+
+
+def test_what_is_drawn_for_each_frame_is_drawn_for_each_view_of_it(tmp_path: Path) -> None:
+    made = phase(tmp_path, replace(TINY, augment=AugmentConfig(each_frame=True)))
+    views = made.batch(Step(0, "discover", 0))["views"]
+    videos, frames = 2 * TINY.videos, TINY.frames_per_video
+    assert views.shape[:3] == (videos, frames, 2)
+    assert len(views[..., :4].flatten(0, 2).unique(dim=0)) == videos * frames * 2  # no crop twice
+    assert trained(made, TINY, tmp_path / "run").step == TINY.loop.steps
 
 
 def test_the_newest_weights_are_kept_where_that_is_asked_for(tmp_path: Path) -> None:

@@ -61,7 +61,10 @@ class Agent:
         self.plan: SkillPlan | None = None
         self.within = EVERYWHERE
         """The stretch of the plan, 0 to 1, that it is told to keep to."""
+        self.decision: Decision | None = None
+        """What `step` decided last."""
         self._seen: deque[Observation] = deque(maxlen=model.transfer.policy.observe)
+        self._left: deque[npt.NDArray[np.float32]] = deque()
         self._acted = 0
         self._believed: Tensor | None = None
 
@@ -79,14 +82,31 @@ class Agent:
     def reset(self) -> None:
         """Forget what was seen and done; the plan stays."""
         self._seen.clear()
-        self._acted, self._believed, self.within = 0, None, EVERYWHERE
+        self._left.clear()
+        self._acted, self._believed, self.decision, self.within = 0, None, None, EVERYWHERE
+
+    def step(self, observation: Observation) -> npt.NDArray[np.float32]:
+        """Take in an observation, one for each frame of the robot's time, and give the action (A,) to carry out now.
+
+        It decides, which takes a while, whenever the actions of its last `decision` are used up.
+        """
+        self.see(observation)
+        if not self._left:
+            (self.decision,) = act_together([self])
+            assert self.decision is not None
+            self._left.extend(self.decision.actions)
+        return self._left.popleft()
 
     def see(self, observation: Observation) -> None:
         """Take in an observation without acting on it: robots move while a chunk is carried out."""
         self._seen.append(_checked(observation, self.model))
 
     def act(self, observation: Observation) -> Decision:
-        """Take in an observation and decide what to do next."""
+        """Take in an observation and decide what to do next.
+
+        A model looks at several observations, one frame apart: those made while the actions are carried out are to be
+        shown by `see`.
+        """
         self.see(observation)
         (decision,) = act_together([self])
         assert decision is not None

@@ -2,8 +2,8 @@
 
 A resized crop is linear in rows and in columns, and so is a Gaussian blur: both together are one matrix from the left
 and one from the right. All that is done to colours is a 3x3 matrix and a shift, so it joins the one from the right: two
-matrix products and a clamp do everything. What is drawn is drawn once for each video and view, so it is constant over
-a video's frames: clips share the features of frames.
+matrix products and a clamp do everything. What is drawn is the same for a run of frames, all of a video or a single
+one; never for a clip, since clips share the features of frames.
 """
 
 import math
@@ -21,7 +21,7 @@ RADIUS_IN_SIGMAS = 3
 
 
 class Views(NamedTuple):
-    """What is done to each view, each (V, 2)."""
+    """What is done to each view of each run of frames, each (R, 2)."""
 
     top: Tensor
     left: Tensor
@@ -40,14 +40,14 @@ class Views(NamedTuple):
     """1 takes all colour away."""
 
 
-def draw_views(videos: int, config: AugmentConfig, generator: torch.Generator) -> Views:
-    """Draw what is done to the two views of each video."""
+def draw_views(runs: int, config: AugmentConfig, generator: torch.Generator) -> Views:
+    """Draw what is done to the two views of so many runs of frames."""
 
     def uniform(low: float, high: float) -> Tensor:
-        return low + (high - low) * torch.rand(videos, VIEWS, generator=generator)
+        return low + (high - low) * torch.rand(runs, VIEWS, generator=generator)
 
     def happens(chance: float) -> Tensor:
-        return (torch.rand(videos, VIEWS, generator=generator) < chance).float()
+        return (torch.rand(runs, VIEWS, generator=generator) < chance).float()
 
     area = uniform(*config.crop)
     ratio = (uniform(-1, 1) * (-area.log()).clamp(max=math.log(4 / 3))).exp()  # never wider or higher than the image
@@ -66,13 +66,16 @@ def draw_views(videos: int, config: AugmentConfig, generator: torch.Generator) -
 def augment(frames: Tensor, views: Views, max_sigma: float, dtype: torch.dtype = torch.float32) -> Tensor:
     """Frames (V, M, H, W, 3) uint8 to views (2, V, M, H, W, 3), values from -1 to 1.
 
-    Half precision (fp16) is exact enough for pixels, and what a GPU multiplies fastest.
+    Videos have the same number of runs each. Half precision (fp16) is exact enough for pixels, and what a GPU
+    multiplies fastest.
     """
-    videos, count, height, width, _ = frames.shape
+    runs, shape = len(views.top), frames.shape
+    frames = frames.reshape(runs, -1, *shape[2:])
+    _, count, height, width, _ = frames.shape
     radius = math.ceil(RADIUS_IN_SIGMAS * max_sigma)
-    pixels = frames.to(dtype).reshape(videos, count, height, width * 3)
+    pixels = frames.to(dtype).reshape(runs, count, height, width * 3)
     mean = brightness_of(frames)
-    result = torch.empty(VIEWS, videos, count * height, width * 3, dtype=dtype, device=frames.device)
+    result = torch.empty(VIEWS, runs, count * height, width * 3, dtype=dtype, device=frames.device)
     for view, out in enumerate(result):
         one = Views(*(value[:, view] for value in views))
         rows = spread(one.top, one.height, one.sigma, height, radius)
@@ -80,11 +83,11 @@ def augment(frames: Tensor, views: Views, max_sigma: float, dtype: torch.dtype =
         colours, shift = recolouring(one, mean)
         # A row of pixels is mixed along its width and across its colours at once: (W, 3) -> (W, 3). From 0 to 255 to
         # -1 to 1 on the way.
-        mix = torch.einsum("nvw,ndc->nwcvd", columns, colours * (2 / 255)).reshape(videos, width * 3, width * 3)
+        mix = torch.einsum("nvw,ndc->nwcvd", columns, colours * (2 / 255)).reshape(runs, width * 3, width * 3)
         mixed = rows.to(dtype)[:, None] @ pixels
         shift = (2 * shift - 1).to(dtype)[:, None, None]
-        torch.baddbmm(shift, mixed.reshape(videos, count * height, width * 3), mix.to(dtype), out=out)
-    return result.clamp_(-1, 1).reshape(VIEWS, videos, count, height, width, 3)
+        torch.baddbmm(shift, mixed.reshape(runs, count * height, width * 3), mix.to(dtype), out=out)
+    return result.clamp_(-1, 1).reshape(VIEWS, *shape)
 
 
 def spread(start: Tensor, share: Tensor, sigma: Tensor, size: int, radius: int) -> Tensor:
@@ -116,7 +119,7 @@ def _mirrored(size: int, radius: int, device: torch.device) -> Tensor:
 def recolouring(views: Views, mean: Tensor) -> tuple[Tensor, Tensor]:
     """What is done to colours, brightness to hue in their usual order, then gray: matrices (N, 3, 3), shifts (N,).
 
-    Contrast turns about `mean` (N,), a video's mean brightness, so that it is the same for all of its frames.
+    Contrast turns about `mean` (N,), a run's mean brightness, so that it is the same for all of its frames.
     """
     to_gray, same = _luma(mean.device).expand(3, 3), torch.eye(3, device=mean.device)
     saturation, gray = views.saturation[:, None, None], views.gray[:, None, None]
@@ -150,6 +153,6 @@ def _luma(device: torch.device) -> Tensor:
 
 
 def brightness_of(frames: Tensor) -> Tensor:
-    """Mean luma of each video, from 0 to 1, of every tenth frame and fourth pixel: (V, M, H, W, 3) -> (V,)."""
+    """Mean luma of each run, from 0 to 1, of every tenth frame and fourth pixel: (R, M, H, W, 3) -> (R,)."""
     some = frames[:, ::10, ::4, ::4].float().mean((1, 2, 3)) / 255
     return some @ _luma(frames.device)

@@ -36,8 +36,10 @@ class EncoderConfig:
 
 @dataclass(frozen=True)
 class AugmentConfig:
-    """How the two views of a video are made; drawn once for each video and view."""
+    """How the two views of a video are made."""
 
+    each_frame: bool = False
+    """Whether it is drawn anew for every frame; else once for each video and view."""
     crop: tuple[float, float] = (0.7, 1.0)
     """Smallest and largest share of the image's area that a crop keeps, resized to the whole."""
     jitter: float = 0.8

@@ -102,8 +102,10 @@ class DiscoverPhase:
             positive_window=config.positive_window, negative_window=config.negative_window,
             negatives=config.negatives, generator=step.generator("neighbours"),
         )  # fmt: skip
-        views = torch.stack(draw_views(len(ids), config.augment, step.generator("views")), -1)
-        return {"ids": ids, "frames": index, "views": views, "positive": near, "negatives": far}
+        runs = config.frames_per_video if config.augment.each_frame else 1
+        views = torch.stack(draw_views(len(ids) * runs, config.augment, step.generator("views")), -1)
+        drawn = {"views": views.unflatten(0, (-1, runs)), "positive": near, "negatives": far}
+        return {"ids": ids, "frames": index, **drawn}
 
     def _frames_of(self, footage: Footage, chosen: Ints, step: Step) -> Ints:
         """The frames (V, M) of some episodes that are seen in a step."""
@@ -140,7 +142,7 @@ class DiscoverPhase:
         config, bodies = self._config, len(shown)
         rows = {name: tensor.unflatten(0, (-1, bodies)).transpose(0, 1) for name, tensor in batch.items()}
         frames = torch.cat([self.frames[body][index] for body, index in zip(shown, rows["frames"], strict=True)])
-        views = Views(*rows["views"].flatten(0, 1).unbind(-1))
+        views = Views(*rows["views"].flatten(0, 2).unbind(-1))
         pictures = augment(frames, views, config.augment.blur_sigma[1], self._pixels)
         scores = module(pictures.flatten(0, 1), frozen=frozen).unflatten(0, (VIEWS, bodies, -1))  # ... video, clip, K
         prototype, time = [], []
