@@ -60,6 +60,8 @@ def run(preset: str, config: Config, where: Where, *, only_discover: bool = Fals
             raise ConfigError(f"{name} is {size}; {place.num_processes} processes cannot share them evenly")
     console = plain_console(quiet=not place.is_main_process)
     base = None
+    if config.transfer.keep_policy and not config.base:
+        raise ConfigError("--transfer.keep-policy: no policy is there to be kept; name a model with --base")
     if config.base:
         if only_discover:
             raise ConfigError(f"discovery does not go on from a model; leave --base {config.base} out")
@@ -200,7 +202,7 @@ class Training:
         )  # fmt: skip
         inputs = {"labels": " ".join(keys), "split": split.key}
         if self.base:
-            phase.network.load_state_dict(self.base.model.network.state_dict())
+            phase.network.go_on_from(self.base.model.network)
             inputs["base"] = self.base.about["key"]
             if outside := phase.out_of_reach():
                 self._warn(f"{outside:.1%} of the robot's actions are beyond those of {self.config.base}, and cut off")

@@ -21,6 +21,11 @@ class Row:
     prototypes: int = 0
     """How many, if they are what a table is about."""
 
+    @property
+    def keeps_policy(self) -> bool:
+        """Whether it differs from the plain training in its aligner alone, and has everything else from there."""
+        return _KEPT in self.words
+
     def resolved(self, preset: str) -> "Row":
         """The row with its number of prototypes among its words, unless the preset has as many."""
         if self.prototypes in (0, PRESETS[self.preset or preset][1].discover.num_prototypes):
@@ -47,8 +52,9 @@ _LOSSES = tuple(  # counterparts are found by skills, and where these are no goo
 )
 _UNDONE = Row("with undone scenes", "undone-scenes", ("--transfer.undo", "0.25"))
 _SETBACKS = Row("with undone scenes and setbacks", "setbacks", (*_UNDONE.words, "--data.setbacks", "300"))
+_KEPT = "--transfer.keep-policy"
 _SAT = ("kind transformer", "vision resnet18", "layers 16", "feedforward 512", "dropout 0.1")
-_PAPERS = Row("a transformer as aligner", "transformer", _words(*(f"aligner.{told}" for told in _SAT)))
+_PAPERS = Row("a transformer as aligner", "transformer", (_KEPT, *_words(*(f"aligner.{told}" for told in _SAT))))
 _FRAMES = Row("XSkill, raw frames", "frames", ("--discover.time-scale", "frames"))
 _PAPER = Row("paper-kitchen", "paper", preset="paper-kitchen")
 _NOISE = _words("skill-noise 1", "plan-noise 0.5", "plan-drop 0.1", "plan-warp 1")
@@ -86,6 +92,10 @@ def _faster(speed: str) -> Row:
 
 def _paper(name: str, *words: str) -> Row:
     return replace(_PAPER, name=f"{_PAPER.name}, {name}", training=f"paper-{name.replace(' ', '-')}", words=words)
+
+
+def _aligner(name: str, *words: str) -> Row:
+    return Row(name, f"aligner-{name.replace(' ', '-')}", (_KEPT, *_words(*words)))
 
 
 def _without(name: str, *words: str) -> Row:
@@ -159,7 +169,6 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
         "each thing that `kitchen` does in transfer beyond the paper, left out by itself; and what it could do besides",
         (
             OURS,
-            _PAPERS,
             replace(_ALONE, name="without counterparts"),
             _without("the guess of actions", "policy.guess", "noise"),
             _without("noise on skills", "skill-noise", "0"),
@@ -167,13 +176,25 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
             _without("shifted images", "shift", "0"),
             _without("noise on plans", "plan-noise", "0"),
             _without("hidden tokens", "plan-drop", "0"),
-            _without("warped plans", "plan-warp", "0"),
             _without("masked padding", "no-mask-padding"),
-            Row("with spliced plans", "spliced-plans", ("--transfer.plan-splice", "0.25")),
-            _UNDONE,
             _SETBACKS,
-            Row("with a plan's history", "history", ("--transfer.aligner.history",)),
             Row("frames augmented each by itself", "each-frame", ("--discover.augment.each-frame",)),
+        ),
+    ),
+    "aligners": (
+        "what finds the place in the plan, and what it is shown in training; the policy is the same for all",
+        (
+            OURS,
+            _aligner("learned again"),
+            _PAPERS,
+            _aligner("without counterparts", "cross 0"),
+            _aligner("without noise on plans", "plan-noise 0"),
+            _aligner("without hidden tokens", "plan-drop 0"),
+            _aligner("without warped plans", "plan-warp 0"),
+            _aligner("with spliced plans", "plan-splice 0.25"),
+            _aligner("with undone scenes", "undo 0.25"),
+            _aligner("with a plan's history", "aligner.history"),
+            _CLOCK,
         ),
     ),
     "perturb": (

@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import threading
@@ -23,9 +22,9 @@ from xskill.engine.run import held
 from xskill.engine.signals import leaving_at_once
 from xskill.engine.workers import PARENT, Places
 from xskill.errors import ConfigError, Interrupted, RunError, XSkillError
-from xskill.evaluate import SUITES
+from xskill.jobs import Job, borrow_skills, can_lend, folder_of, jobs_of, lender_of, suite_of
 from xskill.presets import PRESETS, Config
-from xskill.rows import PLAIN, SWEEPS, Row
+from xskill.rows import OURS, PLAIN, SWEEPS, Row
 from xskill.version import exact_version
 
 if TYPE_CHECKING:
@@ -70,30 +69,6 @@ class Sweep:
     """Folder for frames."""
 
 
-@dataclass(frozen=True)
-class _Job:
-    """A training, and what it is scored on."""
-
-    seed: int
-    row: Row
-    """The first that needs it."""
-    folder: Path
-    methods: Mapping[str, Sequence[str]]
-    """Suite -> how plans are read there."""
-
-    @property
-    def note(self) -> Path:
-        """Where the words of the training are kept when it is done."""
-        return self.folder.with_name(f"{self.folder.name}.json")
-
-    @property
-    def model(self) -> Path:
-        return self.folder / "model"
-
-    def __str__(self) -> str:
-        return f"{self.row.name}, seed {self.seed}"
-
-
 def sweep(names: Sequence[str], options: Sweep) -> None:
     """Do what the options say for the tables of these names."""
     if options.preset not in PRESETS:
@@ -114,7 +89,7 @@ def sweep(names: Sequence[str], options: Sweep) -> None:
     conditions_of(options.conditions)
     exact_version()  # of what is run, not of what is there when it ends
     out, tables = options.out.expanduser(), _tables(names, options)
-    jobs, work = _jobs(tables, options.seeds, out), _Work(options, plain_console(), out)
+    jobs, work = jobs_of(tables, options.seeds, out), _Work(options, plain_console(), out)
     with ExitStack() as stack:
         if not options.as_is:
             make_folder(out)
@@ -133,14 +108,6 @@ def sweep(names: Sequence[str], options: Sweep) -> None:
     elif unknown:
         folders = sorted({str(folder) for folder, *_ in unknown})
         raise RunError(f"{len(folders)} could not be trained or scored, their rows are missing: {', '.join(folders)}")
-
-
-def _suite(table: str) -> str:
-    return table if table in SUITES else "table1"
-
-
-def _folder(out: Path, seed: int, row: Row) -> Path:
-    return out / f"{row.training}-{seed}"
 
 
 def _tables(names: Sequence[str], options: Sweep) -> dict[str, list[Row]]:
@@ -167,20 +134,6 @@ def _can_be_read(row: Row, options: Sweep) -> bool:
     return row.method != "told" or (told[-1].split()[0] if told else kind) == "tracker"
 
 
-def _jobs(tables: Mapping[str, Sequence[Row]], seeds: Sequence[int], out: Path) -> list[_Job]:
-    """The trainings that tables need, each once."""
-    rows: dict[str, Row] = {}
-    methods: dict[str, dict[str, list[str]]] = {}
-    for name, some in tables.items():
-        for row in some:
-            rows.setdefault(row.training, row)
-            read = methods.setdefault(row.training, {}).setdefault(_suite(name), [])
-            read += [row.method] if row.method not in read else []
-    return [
-        _Job(seed, row, _folder(out, seed, row), methods[training]) for seed in seeds for training, row in rows.items()
-    ]
-
-
 def _as_evaluated(options: Sweep) -> "Evaluate":
     """What a sweep's options say to an evaluation."""
     from xskill.evaluate.command import Evaluate
@@ -204,11 +157,11 @@ class _Work:
         self._lenders: dict[Path, threading.Event] = {}
         self._places = Places(options.at_once)
 
-    def do(self, jobs: Sequence[_Job]) -> None:
+    def do(self, jobs: Sequence[Job]) -> None:
         """Train, and score what could be trained."""
+        self._lenders = {job.folder: threading.Event() for job in jobs if job.row.training in PLAIN.values()}
         for job in jobs:
             self._check_weights(job)
-        self._lenders = {job.folder: threading.Event() for job in jobs if job.row.training in PLAIN.values()}
         with ThreadPoolExecutor(max(1, len(jobs))) as pool:
             try:
                 for _ in pool.map(self._one, range(len(jobs)), jobs):
@@ -221,11 +174,11 @@ class _Work:
                     for process in self._running:
                         process.terminate()  # it ends with a checkpoint
 
-    def _one(self, turn: int, job: _Job) -> None:
+    def _one(self, turn: int, job: Job) -> None:
         alone = self._options.at_once == 1
-        lender = _lender(job)
+        lender = lender_of(job)
         if lender in self._lenders:
-            while not _has_skills(lender) and not self._lenders[lender].wait(1):
+            while not can_lend(lender, job) and not self._lenders[lender].wait(1):
                 pass
         with self._places.taken(turn) as place:
             try:
@@ -241,18 +194,18 @@ class _Work:
             with self._scoring:
                 self._score(job)
 
-    def _words(self, job: _Job) -> list[str]:
+    def _words(self, job: Job) -> list[str]:
         """The words of a training, but for the demonstrations."""
         preset = job.row.preset or self._options.preset
         return [preset, "--seed", str(job.seed), *job.row.words, *shlex.split(self._options.train)]
 
-    def _told(self, job: _Job) -> dict[str, Any]:
+    def _told(self, job: Job) -> dict[str, Any]:
         """All that decides what a training comes to."""
         words = self._words(job)
         told: dict[str, Any] = {"train": shlex.join(words), "preset": to_json(PRESETS[words[0]][1])}
         return told if _OWN in job.row.words else told | {"demos": self._demos}
 
-    def check(self, job: _Job) -> None:
+    def check(self, job: Job) -> None:
         """Raises `ConfigError` for a training that was told otherwise before; where it is only looked at, says so."""
         now = self._told(job)
         try:
@@ -269,7 +222,7 @@ class _Work:
             self._console.print(told, style="yellow", soft_wrap=True)
             return
 
-    def missing(self, job: _Job) -> dict[str, list[str]]:
+    def missing(self, job: Job) -> dict[str, list[str]]:
         """Suite -> methods by which a training has not been scored there."""
         from xskill.evaluate.command import unscored
 
@@ -284,13 +237,19 @@ class _Work:
                 left[suite] = list(methods)
         return {suite: methods for suite, methods in left.items() if methods}
 
-    def _check_weights(self, job: _Job) -> None:
-        """Raises `RunError` where a training is to be scored whose weights are gone."""
-        if job.note.is_file() and (job.model / MANIFEST).is_file() and not whole(job.model):
-            raise RunError(
-                f"the weights of {job.folder} are gone, and {' and '.join(job.methods)} needs them; to train it again, "
-                f"delete {job.folder} and {job.note}"
-            )
+    def _check_weights(self, job: Job) -> None:
+        """Raises `RunError` where a training is to be scored, or gone on from, whose weights are gone."""
+        needed: dict[Path, str] = {}
+        if job.note.is_file() and (job.model / MANIFEST).is_file():
+            needed[job.folder] = " and ".join(job.methods)
+        lender = lender_of(job)
+        if lender and job.row.keeps_policy and lender not in self._lenders:
+            needed[lender] = f"'{job.row.name}'"
+        for folder, what in needed.items():
+            if not whole(folder / "model"):
+                told = f"the weights of {folder} are gone" if folder.exists() else f"{folder} is not trained"
+                again = f"delete {folder} and {folder}.json" if folder.exists() else f"add --rows '{OURS.name}'"
+                raise RunError(f"{told}, and {what} needs them; to train it, {again}")
 
     def left_out(self, unknown: Collection[tuple[Path, str, str]]) -> None:
         """Say what has not been scored."""
@@ -301,9 +260,9 @@ class _Work:
         """Write and print a table of what has been scored; whether anything has."""
         from xskill.evaluate.command import tabulate
 
-        suite, scored = _suite(name), {}
+        suite, scored = suite_of(name), {}
         for row in rows:
-            folders = (_folder(self._out, seed, row) for seed in self._options.seeds)
+            folders = (folder_of(self._out, seed, row) for seed in self._options.seeds)
             if models := [folder / "model" for folder in folders if (folder, suite, row.method) not in unknown]:
                 scored[row.name] = (row.method, models)
         if scored:
@@ -311,20 +270,21 @@ class _Work:
             tabulate(suite, scored, _as_evaluated(self._options), self._out / name, self._console)
         return bool(scored)
 
-    def _trained(self, job: _Job, place: int) -> bool:
+    def _trained(self, job: Job, place: int) -> bool:
         """Train a row, or go on with it; a finished one is only looked at."""
-        options = self._options
-        _borrow_skills(job)
+        options, lender = self._options, lender_of(job)
+        borrow_skills(job)
         begun = ["--resume"] if job.folder.exists() else []
         demos = [] if _OWN in job.row.words else [_OWN, options.demos]
-        words = [*self._words(job), *demos, "--out", str(job.folder), *self._common(), *begun]
+        base = ["--base", str(lender / "model")] if lender and job.row.keeps_policy else []
+        words = [*self._words(job), *demos, *base, "--out", str(job.folder), *self._common(), *begun]
         self._console.print(f"{job}: xskill train {shlex.join(words)}")
         code = self._run(["train", *words], job.folder.name, _gpu(place, options.at_once))
         if options.at_once > 1:
             self._console.print(f"{job}: {'trained' if code == 0 else f'failed, see {job.folder}.log'}", soft_wrap=True)
         return code == 0
 
-    def _score(self, job: _Job) -> None:
+    def _score(self, job: Job) -> None:
         """Have a model's records made, of which tables are made."""
         for suite, methods in job.methods.items():
             demos = ["--demos", self._options.demos] if suite != "pairs" else []  # which has its own
@@ -372,30 +332,3 @@ def _gpu(place: int, places: int) -> dict[str, str]:
     count = torch.cuda.device_count()
     named = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
     return {"CUDA_VISIBLE_DEVICES": named[place % count]} if count > 1 else {}
-
-
-def _lender(job: _Job) -> Path | None:
-    """The training whose skills a row may borrow, as it differs from it in transfer alone; None where it does not."""
-    lender = PLAIN.get(job.row.preset)
-    discovers = any(word.startswith(("--discover.", "--data.")) for word in job.row.words)
-    return None if lender in (None, job.row.training) or discovers else job.folder.with_name(f"{lender}-{job.seed}")
-
-
-def _has_skills(training: Path) -> bool:
-    """Whether a training has discovered its skills, and still has them."""
-    try:
-        done = json.loads((training / "discover/done.json").read_bytes())
-        return whole(training / done["result"]["checkpoint"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-
-
-def _borrow_skills(job: _Job) -> None:
-    """Take over what another training has discovered where that is the same."""
-    lender = _lender(job)
-    if lender and not job.folder.exists() and _has_skills(lender):
-        aside = job.folder.with_name(f".aside-{job.folder.name}")
-        shutil.rmtree(aside, ignore_errors=True)
-        shutil.copytree(lender / "discover", aside / "discover")
-        shutil.copy(lender / "config.json", aside)
-        aside.rename(job.folder)

@@ -10,17 +10,20 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from tests.conftest import Command
 from xskill.cli import main
 from xskill.engine.run import held
+from xskill.jobs import Job, lender_of
 from xskill.rows import SWEEPS
-from xskill.sweep import Sweep, _Job, _lender, _tables
+from xskill.sweep import Sweep, _tables
 
 ROWS = (
-    "XSkill", "plan read by the clock", "XSkill, NN-compose", "XSkill, told what is done", "GCD policy",
-    "GCD policy with TCN", "blind to its prompt", "the prompt's own actions replayed",
-    "scripted expert, told the order",
+    "XSkill", "plan read by the clock", "XSkill, NN-compose", "XSkill, told what is done",
+    "a transformer as aligner", "GCD policy", "GCD policy with TCN", "blind to its prompt",
+    "the prompt's own actions replayed", "scripted expert, told the order",
 )  # fmt: skip
 
 
@@ -49,6 +52,10 @@ def test_a_sweep_trains_scores_and_goes_on(xskill: Command, tmp_path: Path) -> N
     assert "blind to its prompt" in (out / "report.html").read_text()
     configs = [json.loads((out / f"{name}-0/model/config.json").read_text()) for name in ("xskill", "blind")]
     assert [config["transfer"]["policy"]["blind"] for config in configs] == [False, True]
+    weights = [load_file(out / f"{name}-0/model/transfer.safetensors") for name in ("xskill", "transformer")]
+    policies = [{name: t for name, t in some.items() if name.startswith("policy.")} for some in weights]
+    assert policies[0].keys() == policies[1].keys() != weights[0].keys() != weights[1].keys()
+    assert all(torch.equal(tensor, policies[1][name]) for name, tensor in policies[0].items())
     records = {path.name: path.read_bytes() for path in (out / "records").glob("*.jsonl")}
     assert len(records) == len(ROWS) + 3
 
@@ -85,6 +92,14 @@ def test_a_sweep_trains_scores_and_goes_on(xskill: Command, tmp_path: Path) -> N
     unseen = xskill("sweep", "table1", *words, "--rows", "XSkill", "--conditions", "0:2")
     assert unseen.returncode == 1
     assert "the weights of runs/sweep/xskill-0 are gone, and table1 needs them" in unseen.stderr
+    spliced = ("aligners", *words, "--rows", "with spliced plans", "--out")
+    for place, why in {
+        "runs/sweep": "the weights of {0}/xskill-0 are gone",
+        "no": "{0}/xskill-0 is not trained",
+    }.items():
+        lonely = xskill("sweep", *spliced, place)
+        assert lonely.returncode == 1
+        assert f"{why.format(place)}, and 'with spliced plans' needs them" in lonely.stderr
 
     bad = ("--train=--transfer.batch-size 0", "--rows", "XSkill", "--out", "bad")
     failing = xskill("sweep", "table1", *words[:-1], *bad)
@@ -175,7 +190,7 @@ def test_skills_are_borrowed_where_trainings_differ_in_transfer_alone(tmp_path: 
         row.name: lender and lender.name
         for name in ("table1", "headline", "paper")
         for row in SWEEPS[name][1]
-        for lender in [_lender(_Job(2, row, tmp_path / f"{row.training}-2", {}))]
+        for lender in [lender_of(Job(2, row, tmp_path / f"{row.training}-2", {}))]
     }
     assert lenders["blind to its prompt"] == lenders["GCD policy"] == "xskill-2"
     assert lenders["paper-kitchen, counterparts"] == "paper-2"

@@ -85,13 +85,21 @@ def test_a_training_that_goes_on_from_a_model_begins_with_its_weights_and_keeps_
     assert (on.body, on.tokens) == (base.body, base.tokens)  # of the demonstrations it saw first
     again = xskill("train", "--resume", "--out=on", *CPU)
     assert "transfer: trained with this config already" in again.stdout, again.stderr
+    other = ("--transfer.keep-policy", "--transfer.aligner.kind=transformer", "--transfer.loop.steps=2")
+    kept = xskill(*words, *other, "--out=kept")
+    assert kept.returncode == 0, kept.stderr
+    anew = load_model(tmp_path / "kept/model", torch.device("cpu"))
+    assert anew.transfer.aligner.kind == "transformer"
+    for name, tensor in anew.network.policy.state_dict().items():
+        assert torch.equal(tensor, base.network.policy.state_dict()[name]), name
     for wrong, answer in {
         "--transfer.policy.kernel=5": "runs/debug/model was trained with transfer.policy.kernel 3, now it is 5",
         "--data.level=1": "runs/debug/model was trained with data.level 0, now it is 1",
         "--base=nowhere": "there is no folder nowhere",
+        "--base=": "--transfer.keep-policy: no policy is there to be kept; name a model with --base",
         "--out=runs/debug": "--base runs/debug/model is part of the run runs/debug; give --out another folder",
     }.items():
-        refused = xskill(*words, "--out=refused", wrong, "--overwrite")
+        refused = xskill(*words, "--transfer.keep-policy", "--out=refused", wrong, "--overwrite")
         assert refused.returncode in (1, 2)
         assert answer in refused.stderr
         assert refused.stderr.count("\n") == 1

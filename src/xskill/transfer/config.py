@@ -152,6 +152,8 @@ class TransferConfig:
     undo: float = 0.0
     """How often the aligner is shown something done as not done, and has to go back to it. What is done is found in the
     videos, as a lasting change of the picture: the first camera must stand still."""
+    keep_policy: bool = False
+    """Whether the policy of the model that is gone on from stays as it is, and only an aligner is learned, anew."""
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     aligner: AlignerConfig = field(default_factory=AlignerConfig)
     loop: LoopConfig = field(default_factory=LoopConfig)
@@ -164,5 +166,7 @@ class TransferConfig:
         require(
             not (self.cross and self.policy.told == "goal"), "cross", self.cross, "0 where goals are told, not skills"
         )
+        told_goals = "False where goals are told: no aligner can tell them"
+        require(not (self.keep_policy and self.policy.told == "goal"), "keep_policy", True, told_goals)
         for name in ("plan_drop", "plan_warp", "plan_splice", "cross", "undo"):
             require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "in [0, 1]")

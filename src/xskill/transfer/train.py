@@ -41,14 +41,25 @@ class TransferModel(nn.Module):
     def __init__(self, config: TransferConfig, body: Body, tokens: int, pace: float) -> None:
         """Plans have this many `tokens`; in one chunk of actions a robot usually moves on by `pace` of them."""
         super().__init__()
+        self._policy_is_kept = config.keep_policy
         self.policy = policy_of(config.policy, body)
         self.goal = GoalEncoder(config.policy, body) if config.policy.told == "goal" else None
         self.aligner = aligner_of(config.aligner, tokens, body.skill, body.size, pace)
 
     def forward(self, batch: Mapping[str, Tensor], cameras: Sequence[str]) -> tuple[Tensor, Tensor]:
         """The policy's and the aligner's losses on a batch as `TransferPhase` makes it."""
-        policy = self.policy.loss(observed(batch, cameras), self.told(batch), batch["actions"], batch["kept"])
+        policy = torch.zeros((), device=batch["skill"].device)
+        if not (self.training and self._policy_is_kept):
+            policy = self.policy.loss(observed(batch, cameras), self.told(batch), batch["actions"], batch["kept"])
         return policy, self.aligner.loss(batch["scene"], batch["plan"], batch["hidden"], batch["skill"], batch["away"])
+
+    def go_on_from(self, base: "TransferModel") -> None:
+        """Take over the weights of `base`; of its policy alone where that is to stay as it is."""
+        if self._policy_is_kept:
+            self.policy.load_state_dict(base.policy.state_dict())
+            self.policy.requires_grad_(False)
+        else:
+            self.load_state_dict(base.state_dict())
 
     def told(self, batch: Mapping[str, Tensor]) -> Tensor:
         """What the policy is told to do at the moments of a batch, (B, D)."""
