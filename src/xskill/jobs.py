@@ -43,14 +43,14 @@ def folder_of(out: Path, seed: int, row: Row) -> Path:
     return out / f"{row.training}-{seed}"
 
 
-def jobs_of(tables: Mapping[str, Sequence[Row]], seeds: Sequence[int], out: Path) -> list[Job]:
-    """The trainings that tables need, each once."""
+def jobs_of(tables: Mapping[str, Sequence[Row]], seeds: Sequence[int], out: Path, suite: str = "") -> list[Job]:
+    """The trainings that tables need, each once; all scored on one `suite`, or on that of each table."""
     rows: dict[str, Row] = {}
     methods: dict[str, dict[str, list[str]]] = {}
     for name, some in tables.items():
         for row in some:
             rows.setdefault(row.training, row)
-            read = methods.setdefault(row.training, {}).setdefault(suite_of(name), [])
+            read = methods.setdefault(row.training, {}).setdefault(suite or suite_of(name), [])
             read += [row.method] if row.method not in read else []
     return [
         Job(seed, row, folder_of(out, seed, row), methods[training]) for seed in seeds for training, row in rows.items()

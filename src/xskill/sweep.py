@@ -22,6 +22,7 @@ from xskill.engine.run import held
 from xskill.engine.signals import leaving_at_once
 from xskill.engine.workers import PARENT, Places
 from xskill.errors import ConfigError, Interrupted, RunError, XSkillError
+from xskill.evaluate import SUITES
 from xskill.jobs import Job, borrow_skills, can_lend, folder_of, jobs_of, lender_of, suite_of
 from xskill.presets import PRESETS, Config
 from xskill.rows import OURS, PLAIN, SWEEPS, Row
@@ -53,6 +54,8 @@ class Sweep:
     """Only these rows, by name."""
     train: str = ""
     """More options for every training, in one string, as in --train="--transfer.loop.steps 2000"."""
+    suite: Annotated[str, unset("that of each table's name, or table1")] = ""
+    """Score the rows on this one instead, and write OUT/TABLE-SUITE: choices should not be made on table1, the test."""
     conditions: str = "0:32"
     """Which initial conditions, as first:end."""
     out: Path = Path("runs/sweep")
@@ -75,6 +78,8 @@ def sweep(names: Sequence[str], options: Sweep) -> None:
         raise ConfigError(f"there is no preset '{options.preset}'{did_you_mean(options.preset, PRESETS)}")
     if not options.seeds or len(set(options.seeds)) < len(options.seeds):
         raise ConfigError(f"--seeds are {list(options.seeds)}; name one or more, each once")
+    if options.suite and options.suite not in SUITES:
+        raise ConfigError(f"there is no suite '{options.suite}'{did_you_mean(options.suite, SUITES)}")
     if options.at_once < 1:
         raise ConfigError(f"--at-once is {options.at_once}; expected at least 1")
     try:
@@ -89,7 +94,7 @@ def sweep(names: Sequence[str], options: Sweep) -> None:
     conditions_of(options.conditions)
     exact_version()  # of what is run, not of what is there when it ends
     out, tables = options.out.expanduser(), _tables(names, options)
-    jobs, work = jobs_of(tables, options.seeds, out), _Work(options, plain_console(), out)
+    jobs, work = jobs_of(tables, options.seeds, out, options.suite), _Work(options, plain_console(), out)
     with ExitStack() as stack:
         if not options.as_is:
             make_folder(out)
@@ -260,14 +265,15 @@ class _Work:
         """Write and print a table of what has been scored; whether anything has."""
         from xskill.evaluate.command import tabulate
 
-        suite, scored = suite_of(name), {}
+        suite, scored = self._options.suite or suite_of(name), {}
         for row in rows:
             folders = (folder_of(self._out, seed, row) for seed in self._options.seeds)
             if models := [folder / "model" for folder in folders if (folder, suite, row.method) not in unknown]:
                 scored[row.name] = (row.method, models)
         if scored:
             self._console.print(f"\n{name}: {SWEEPS[name][0]}")
-            tabulate(suite, scored, _as_evaluated(self._options), self._out / name, self._console)
+            out = self._out / (f"{name}-{suite}" if self._options.suite else name)
+            tabulate(suite, scored, _as_evaluated(self._options), out, self._console)
         return bool(scored)
 
     def _trained(self, job: Job, place: int) -> bool:

@@ -72,6 +72,9 @@ def test_a_sweep_trains_scores_and_goes_on(xskill: Command, tmp_path: Path) -> N
     assert "xskill train" not in as_is.stdout
     assert rows_of(out / "losses") == ["XSkill"]
     assert (out / "perturb/table.md").read_text() == tables["perturb"]
+    elsewhere = xskill("sweep", "losses", *words, "--suite", "perturb", "--rows", "XSkill")  # scored there already
+    assert elsewhere.returncode == 0, elsewhere.stderr
+    assert (out / "losses-perturb/table.md").read_text().splitlines()[2] in tables["perturb"]
     (clock,) = (out / "records").glob("clock-*.jsonl")
     clock.rename(tmp_path / clock.name)  # one that is missing costs no other
     assert xskill("sweep", "table1", *words, *told, "--as-is").returncode == 0
@@ -173,6 +176,7 @@ def started(process: Path, folder: Path, word: str) -> bool:
         (("table1", "--demos", "x", "--rows", "nobody"), "table1 has no row 'nobody' (choose from 'XSkill', "),
         (("table1", "--demos", "x", "--seeds", "1", "1"), "name one or more, each once"),
         (("table1", "--demos", "x", "--train=--data.demos y"), "leave --data.demos out of --train"),
+        (("table1", "--demos", "x", "--suite", "sene"), "there is no suite 'sene' (did you mean 'seen'?)"),
         (("table1", "--demos", "x", "--at-once", "0"), "--at-once is 0; expected at least 1"),
         (("table1", "--demos", "x", "--conditions", "5"), "--conditions is '5'; it must be first:end"),
         (("table1", "--demos", "x", "--train='open"), '--train is "\'open": No closing quotation'),
