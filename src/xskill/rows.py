@@ -187,6 +187,7 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
             OURS,
             _aligner("learned again"),
             _PAPERS,
+            _aligner("a small transformer", "aligner.kind transformer"),
             _aligner("without counterparts", "cross 0"),
             _aligner("without noise on plans", "plan-noise 0"),
             _aligner("without hidden tokens", "plan-drop 0"),

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -16,7 +17,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.console import Console
 
 from xskill.engine.config import CORES, DATA, Device, did_you_mean, differences, from_json, to_json, unset
-from xskill.engine.folder import MANIFEST, content_of, make_folder, to_bytes, whole, write_file
+from xskill.engine.folder import (
+    MANIFEST,
+    check_folder,
+    content_of,
+    fingerprint,
+    make_folder,
+    read_manifest,
+    to_bytes,
+    whole,
+    write_file,
+)
 from xskill.engine.log import plain_console
 from xskill.engine.run import held
 from xskill.engine.signals import leaving_at_once
@@ -54,6 +65,8 @@ class Sweep:
     """Only these rows, by name."""
     train: str = ""
     """More options for every training, in one string, as in --train="--transfer.loop.steps 2000"."""
+    model: Path | None = None
+    """A trained model to take as it is for the row XSkill; rows that keep its policy go on from it."""
     suite: Annotated[str, unset("that of each table's name, or table1")] = ""
     """Score the rows on this one instead, and write OUT/TABLE-SUITE: choices should not be made on table1, the test."""
     conditions: str = "0:32"
@@ -80,6 +93,8 @@ def sweep(names: Sequence[str], options: Sweep) -> None:
         raise ConfigError(f"--seeds are {list(options.seeds)}; name one or more, each once")
     if options.suite and options.suite not in SUITES:
         raise ConfigError(f"there is no suite '{options.suite}'{did_you_mean(options.suite, SUITES)}")
+    if options.model and len(options.seeds) > 1:
+        raise ConfigError(f"--model is one training; leave --seeds {' '.join(map(str, options.seeds))} out")
     if options.at_once < 1:
         raise ConfigError(f"--at-once is {options.at_once}; expected at least 1")
     try:
@@ -99,6 +114,7 @@ def sweep(names: Sequence[str], options: Sweep) -> None:
         if not options.as_is:
             make_folder(out)
             stack.enter_context(held(out))
+            work.take_model()
         for job in jobs:
             work.check(job)
         left = [job for job in (replace(job, methods=work.missing(job)) for job in jobs) if job.methods]
@@ -156,11 +172,26 @@ class _Work:
     def __init__(self, options: Sweep, console: Console, out: Path) -> None:
         self._options, self._console, self._out = options, console, out
         self._demos = content_of(options.demos)
+        self._model = fingerprint(read_manifest(options.model.expanduser())) if options.model else ""
         self._running: list[subprocess.Popen[bytes]] = []
         self._scoring = threading.Semaphore(2)  # while one evaluation starts, another keeps all cores busy
         self._starting, self._stopping = threading.Lock(), False
         self._lenders: dict[Path, threading.Event] = {}
         self._places = Places(options.at_once)
+
+    def take_model(self) -> None:
+        """Have the model that the options name where the plain training would leave its own."""
+        (seed, *_), model = self._options.seeds, self._options.model
+        taken = Job(seed, OURS, folder_of(self._out, seed, OURS), {})
+        if model and not (taken.note.exists() or taken.folder.exists()):
+            check_folder(model.expanduser())
+            aside = self._out / f".aside-{taken.folder.name}"
+            shutil.rmtree(aside, ignore_errors=True)
+            shutil.copytree(model.expanduser(), aside / "model")
+            aside.rename(taken.folder)
+            write_file(taken.note, to_bytes(self._told(taken)))
+        elif model:
+            self.check(taken)
 
     def do(self, jobs: Sequence[Job]) -> None:
         """Train, and score what could be trained."""
@@ -199,6 +230,10 @@ class _Work:
             with self._scoring:
                 self._score(job)
 
+    def _is_taken(self, job: Job) -> bool:
+        """Whether a training is the model that the options name."""
+        return bool(self._model) and job.row.training == OURS.training
+
     def _words(self, job: Job) -> list[str]:
         """The words of a training, but for the demonstrations."""
         preset = job.row.preset or self._options.preset
@@ -208,6 +243,10 @@ class _Work:
         """All that decides what a training comes to."""
         words = self._words(job)
         told: dict[str, Any] = {"train": shlex.join(words), "preset": to_json(PRESETS[words[0]][1])}
+        if self._is_taken(job):
+            return told | {"train": "taken as it was trained", "model": self._model}
+        if job.row.keeps_policy and self._model:
+            told |= {"model": self._model}
         return told if _OWN in job.row.words else told | {"demos": self._demos}
 
     def check(self, job: Job) -> None:
@@ -279,6 +318,8 @@ class _Work:
     def _trained(self, job: Job, place: int) -> bool:
         """Train a row, or go on with it; a finished one is only looked at."""
         options, lender = self._options, lender_of(job)
+        if self._is_taken(job):
+            return True
         borrow_skills(job)
         begun = ["--resume"] if job.folder.exists() else []
         demos = [] if _OWN in job.row.words else [_OWN, options.demos]

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from tests.conftest import Command
 from xskill.cli import main
+from xskill.engine.folder import fingerprint, read_manifest
 from xskill.engine.run import held
 from xskill.jobs import Job, lender_of
 from xskill.rows import SWEEPS
@@ -58,6 +59,19 @@ def test_a_sweep_trains_scores_and_goes_on(xskill: Command, tmp_path: Path) -> N
     assert all(torch.equal(tensor, policies[1][name]) for name, tensor in policies[0].items())
     records = {path.name: path.read_bytes() for path in (out / "records").glob("*.jsonl")}
     assert len(records) == len(ROWS) + 3
+
+    kept = ("sweep", "aligners", *words, "--rows", "XSkill", "with spliced plans", "--out", "kept")
+    beside = xskill(*kept, "--model", out / "xskill-0/model")  # which is not trained again
+    assert beside.returncode == 0, beside.stderr
+    assert beside.stdout.count("xskill train") == 1
+    assert rows_of(tmp_path / "kept/aligners") == ["XSkill", "with spliced plans"]
+    first_row = (tmp_path / "kept/aligners/table.md").read_text().splitlines()[2]
+    assert first_row == tables["table1"].splitlines()[2]
+    manifest = json.loads((tmp_path / "kept/aligner-with-spliced-plans-0/model/manifest.json").read_text())
+    assert manifest["base"]["key"] == fingerprint(read_manifest(out / "xskill-0/model"))
+    taken = "`taken as it was trained`"
+    assert f"kept/xskill-0 was trained with another train: {taken}, now `debug" in xskill(*kept).stderr
+    assert f"now {taken}; choose another --out" in xskill(*both, *words, "--model", "kept/xskill-0/model").stderr
 
     for weights in [*out.rglob("*.safetensors"), *out.rglob("*.log"), *out.rglob("log.jsonl")]:
         weights.unlink()  # what has been scored is known without them, to other tables, too
@@ -177,6 +191,10 @@ def started(process: Path, folder: Path, word: str) -> bool:
         (("table1", "--demos", "x", "--seeds", "1", "1"), "name one or more, each once"),
         (("table1", "--demos", "x", "--train=--data.demos y"), "leave --data.demos out of --train"),
         (("table1", "--demos", "x", "--suite", "sene"), "there is no suite 'sene' (did you mean 'seen'?)"),
+        (
+            ("table1", "--demos", "x", "--model", "m", "--seeds", "0", "1"),
+            "--model is one training; leave --seeds 0 1 out",
+        ),
         (("table1", "--demos", "x", "--at-once", "0"), "--at-once is 0; expected at least 1"),
         (("table1", "--demos", "x", "--conditions", "5"), "--conditions is '5'; it must be first:end"),
         (("table1", "--demos", "x", "--train='open"), '--train is "\'open": No closing quotation'),
