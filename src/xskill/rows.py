@@ -194,7 +194,7 @@ SWEEPS: Mapping[str, tuple[str, tuple[Row, ...]]] = {
             _aligner("without warped plans", "plan-warp 0"),
             _aligner("with spliced plans", "plan-splice 0.25"),
             _aligner("with undone scenes", "undo 0.25"),
-            _aligner("with a plan's history", "aligner.history"),
+            _aligner("with histories", "aligner.history"),
             _CLOCK,
         ),
     ),
