@@ -119,8 +119,8 @@ def evaluate(args: Sequence[str]) -> None:
 
 
 def sweep(args: Sequence[str]) -> None:
+    from xskill.jobs import Sweep
     from xskill.rows import SWEEPS
-    from xskill.sweep import Sweep
     from xskill.sweep import sweep as run
 
     usage, known = "sweep TABLE --demos PATH", {name: about for name, (about, _) in SWEEPS.items()}
@@ -133,7 +133,8 @@ def sweep(args: Sequence[str]) -> None:
     try:
         run(names, options)
     finally:
-        if not options.as_is and any((options.out.expanduser() / name / "table.md").is_file() for name in names):
+        tables = (f"{name}-{options.suite}" if options.suite else name for name in names)
+        if not options.as_is and any((options.out.expanduser() / name / "table.md").is_file() for name in tables):
             _report_on(options.out.expanduser())
 
 

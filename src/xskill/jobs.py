@@ -1,14 +1,58 @@
-"""The trainings that tables need, each once, and what one may take over from another."""
+"""What is asked of a sweep; the trainings that its tables need, each once, and what one may take over from another."""
 
 import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from xskill.engine.folder import whole
+from xskill.engine.config import CORES, DATA, Device, unset
+from xskill.engine.folder import check_folder, fingerprint, read_manifest, whole
+from xskill.errors import CheckpointError, ConfigError
 from xskill.evaluate import SUITES
 from xskill.rows import PLAIN, Row
+
+OWN = "--data.demos"
+"""Names the demonstrations of a row that has its own."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Train and score all that tables need. Interrupted, the same command goes on; a finished part is not done again.
+
+    A training that fails is named, and the others go on without it. Tables share trainings and records. What has been
+    scored needs no weights any more: with OUT/records, OUT/*.json and the small files of OUT/*/model it is known.
+    """
+
+    demos: str
+    """Recorded demonstrations, or scripted."""
+    preset: str = "kitchen"
+    """What the trainings start from."""
+    seeds: tuple[int, ...] = (0,)
+    """One training of every row for each."""
+    rows: Annotated[tuple[str, ...], unset("all; a wrong name lists them")] = ()
+    """Only these rows, by name."""
+    train: str = ""
+    """More options for every training, in one string, as in --train="--transfer.loop.steps 2000"."""
+    model: Path | None = None
+    """A trained model to take as it is for the row XSkill; rows that keep its policy go on from it."""
+    suite: Annotated[str, unset("that of each table's name, or table1")] = ""
+    """Score the rows on this one instead, and write OUT/TABLE-SUITE: choices should not be made on table1, the test."""
+    conditions: str = "0:32"
+    """Which initial conditions, as first:end."""
+    out: Path = Path("runs/sweep")
+    """Folder for trainings, records and tables."""
+    as_is: bool = False
+    """Train and score nothing more: the tables of what has been scored."""
+    device: Device = "auto"
+    """Where to train and act."""
+    workers: int = CORES
+    """Processes that simulate and render."""
+    at_once: int = 1
+    """Trainings that run at the same time, on as many GPUs as there are in turn; each then writes OUT/NAME.log."""
+    data_folder: Path = DATA
+    """Folder for frames."""
 
 
 @dataclass(frozen=True)
@@ -84,3 +128,24 @@ def borrow_skills(job: Job) -> None:
         shutil.copytree(lender / "discover", aside / "discover")
         shutil.copy(lender / "config.json", aside)
         aside.rename(job.folder)
+
+
+def take_model(model: Path, job: Job) -> None:
+    """Have a trained model where a training would leave its own. Raises `ConfigError` where it left another."""
+    if job.folder.exists():
+        if model_of(job.folder) != fingerprint(read_manifest(model)):
+            raise ConfigError(f"{job.folder} is there already, and is not {model}; choose another --out")
+        return
+    check_folder(model)
+    aside = job.folder.with_name(f".aside-{job.folder.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    shutil.copytree(model, aside / "model")
+    aside.rename(job.folder)
+
+
+def model_of(training: Path) -> str:
+    """Names the model that a training has left by what it holds; nothing where there is none."""
+    try:
+        return fingerprint(read_manifest(training / "model"))
+    except CheckpointError:
+        return ""

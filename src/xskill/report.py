@@ -214,7 +214,8 @@ def _scores(folders: Sequence[Path]) -> Iterator[str]:
     room = VIDEOS
     for folder in folders:
         about = _about(folder)
-        yield f"<h3>{escape(folder.name if folder.name in SWEEPS else str(about.get('suite', folder.name)))}</h3>"
+        name = folder.name if folder.name.split("-")[0] in SWEEPS else str(about.get("suite", folder.name))
+        yield f"<h3>{escape(name)}</h3>"
         lines = (folder / "table.md").read_text(encoding="utf-8").splitlines()
         cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
         yield _table([row for row in cells if set("".join(row)) != {"-"}])

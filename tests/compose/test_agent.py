@@ -100,11 +100,14 @@ def test_a_decision_says_what_and_why(folder: Path) -> None:
     agent = xskill.load(folder, "cpu")
     agent.prompt(video("person", "b", 20))
     decision = agent.act(seen(0))
+    assert agent.decision is decision
     assert decision.actions.shape == (TRANSFER.policy.execute, 3)
     assert decision.skill.shape == (32,)
     assert 0 <= decision.prototype < DISCOVER.num_prototypes
     assert decision.attention.shape == (TOKENS,)
-    assert 0 <= decision.progress <= 1
+    # Nothing teaches a transformer to look at its place: that is where the plan has the skill it says.
+    likeness = torch.cosine_similarity(torch.from_numpy(decision.skill)[None], agent.plan.tokens)
+    assert decision.progress == pytest.approx(float(agent.plan.places[likeness.argmax()]), abs=1e-6)
     assert decision.seconds > 0
 
 
@@ -143,6 +146,10 @@ def test_step_by_step_it_does_what_it_decides_having_seen_everything_between(fol
     by_steps.reset()
     assert by_steps.decision is None
     assert np.array_equal(by_steps.step(seen(0)), stepped[0])  # nothing of the old chunk is left
+    by_steps.act(seen(1))
+    fresh = by_steps.step(seen(2))
+    assert by_steps.decision is not None
+    assert np.array_equal(fresh, by_steps.decision.actions[0])  # nor where it was asked for another in between
 
 
 def test_many_agents_decide_as_if_alone(folder: Path) -> None:
@@ -204,6 +211,13 @@ def test_what_cannot_be_meant_is_refused(folder: Path) -> None:
     agent.prompt(shown)
     with pytest.raises(DataError, match="the actions are no numbers"):
         agent.act(seen(0) | {"state": np.full(2, 1e38)})
+    of_another = replace(agent.plan, tokens=agent.plan.tokens[:, :-1])
+    with pytest.raises(DataError, match=r"the plan has skills of \(12, 31\), this model's have \(12, 32\): plan anew"):
+        agent.follow(of_another)
+    others = Agent(agent.model, reading="clock"), xskill.load(folder, "cpu")
+    for together in ([agent, others[0]], [agent, None, others[1]], [None], []):
+        with pytest.raises(DataError, match="need one model, and one way of reading their plans"):
+            act_together(together)
     with pytest.raises(ConfigError, match="there is no reading 'magic'"):
         Agent(agent.model, reading="magic")
     with pytest.raises(ConfigError, match="there is no device 'gpu'"):

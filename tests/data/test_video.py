@@ -153,9 +153,24 @@ def test_many_frames_are_thinned_out_and_too_many_refused(tmp_path: Path, monkey
     assert len(frames) == 15  # every fourth
     assert rate == pytest.approx(2.5, rel=0.05)
     assert places(frames)[-1] - places(frames)[0] > 0.6
-    monkeypatch.setattr(video, "LONGEST", 5)
-    with pytest.raises(DataError, match="a video shows one task: cut it"):
+
+
+def test_an_hour_is_refused_whether_a_file_says_how_long_it_is_or_not(tmp_path: Path) -> None:
+    hour = (frame for frame in np.broadcast_to(moving(1)[0], (3600, *moving(1)[0].shape)))
+    write_video(tmp_path / "a.mp4", hour, 1.0)
+    with pytest.raises(DataError, match=r"a\.mp4 lasts more than 10 minutes; a video shows one task: cut it"):
         read_video(tmp_path / "a.mp4", SIZE)
+    with av.open(str(tmp_path / "a.mp4")) as whole, av.open(str(tmp_path / "a.h264"), "w", format="h264") as bare:
+        stream = bare.add_stream_from_template(whole.streams.video[0])
+        for packet in whole.demux(whole.streams.video[0]):
+            if packet.dts is not None:
+                packet.stream = stream
+                bare.mux(packet)
+    assert 0 < (tmp_path / "a.h264").stat().st_size < 1e6
+    with video.opened(tmp_path / "a.h264") as (_, _, about):
+        assert not about.seconds
+    with pytest.raises(DataError, match=r"a\.h264 lasts more than 10 minutes; a video shows one task: cut it"):
+        read_video(tmp_path / "a.h264", SIZE)
 
 
 def test_damage_is_named(tmp_path: Path) -> None:

@@ -43,6 +43,8 @@ def test_a_benchmark_prints_its_numbers(name: str, tmp_path: Path) -> None:
     for ratio in ratios:
         low, high = printed[f"{ratio}_quartiles"]
         assert 0 < low <= printed[ratio] <= high
+    if name == "act":
+        assert 0 < printed["p50_ms"] <= printed["p99_ms"]
     if ratios:
         assert printed["rounds"] == 2
     elif name == "expert":

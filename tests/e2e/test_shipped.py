@@ -85,5 +85,12 @@ def test_the_demo_needs_nothing(xskill: Command, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "asked, by a video of the sphere, " in done.stdout
     assert "done: " in done.stdout
+    shown = json.loads((tmp_path / "demo/episode.json").read_text())
+    first, step = shown["completed"][0]
+    words = ("--model", SHIPPED, "--prompt", "demo/prompt.mp4", "--asked", *shown["asked"], "--device", "cpu")
+    undone = xskill("compose", *words, "--undo", f"{first}@{step + 20}", "--steps", step + 60)
+    assert undone.returncode == 0, undone.stderr
+    assert f"{first}, undone after {(step + 20) / 12.5:.1f} s, was " in undone.stdout
+    assert json.loads((tmp_path / "out/episode.json").read_text())["undone"] == [first, step + 20]
     files = {path.name for path in (tmp_path / "demo").iterdir()}
     assert files == {"prompt.mp4", "episode.mp4", "episode.json", "timelines.png", "report.html"}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,18 +15,24 @@ import torch
 from safetensors.torch import load_file
 
 from tests.conftest import Command
+from xskill import pipeline
 from xskill.cli import main
 from xskill.engine.folder import fingerprint, read_manifest
 from xskill.engine.run import held
-from xskill.jobs import Job, lender_of
+from xskill.evaluate.demo import SHIPPED
+from xskill.jobs import Job, Sweep, lender_of
+from xskill.presets import Config
 from xskill.rows import SWEEPS
-from xskill.sweep import Sweep, _tables
+from xskill.sweep import _tables
 
 ROWS = (
     "XSkill", "plan read by the clock", "XSkill, NN-compose", "XSkill, told what is done",
     "a transformer as aligner", "GCD policy", "GCD policy with TCN", "blind to its prompt",
     "the prompt's own actions replayed", "scripted expert, told the order",
 )  # fmt: skip
+
+
+TAKEN = ("table1", "--demos", "x", "--model", str(SHIPPED))
 
 
 def rows_of(table: Path) -> list[str]:
@@ -69,6 +76,10 @@ def test_a_sweep_trains_scores_and_goes_on(xskill: Command, tmp_path: Path) -> N
     assert first_row == tables["table1"].splitlines()[2]
     manifest = json.loads((tmp_path / "kept/aligner-with-spliced-plans-0/model/manifest.json").read_text())
     assert manifest["base"]["key"] == fingerprint(read_manifest(out / "xskill-0/model"))
+    shutil.copytree(tmp_path / "kept/xskill-0", tmp_path / "other/xskill-0")  # as if it had been trained there
+    (tmp_path / "other/xskill-0/model/manifest.json").write_bytes((out / "blind-0/model/manifest.json").read_bytes())
+    instead = xskill(*kept[:-1], "other", "--model", out / "xskill-0/model").stderr
+    assert "other/xskill-0 is there already, and is not " in instead
     taken = "`taken as it was trained`"
     assert f"kept/xskill-0 was trained with another train: {taken}, now `debug" in xskill(*kept).stderr
     assert f"now {taken}; choose another --out" in xskill(*both, *words, "--model", "kept/xskill-0/model").stderr
@@ -109,10 +120,12 @@ def test_a_sweep_trains_scores_and_goes_on(xskill: Command, tmp_path: Path) -> N
     unseen = xskill("sweep", "table1", *words, "--rows", "XSkill", "--conditions", "0:2")
     assert unseen.returncode == 1
     assert "the weights of runs/sweep/xskill-0 are gone, and table1 needs them" in unseen.stderr
+    (tmp_path / "begun/xskill-0/discover").mkdir(parents=True)  # and not come to its end
     spliced = ("aligners", *words, "--rows", "with spliced plans", "--out")
     for place, why in {
         "runs/sweep": "the weights of {0}/xskill-0 are gone",
         "no": "{0}/xskill-0 is not trained",
+        "begun": "{0}/xskill-0 is not trained",
     }.items():
         lonely = xskill("sweep", *spliced, place)
         assert lonely.returncode == 1
@@ -123,6 +136,10 @@ def test_a_sweep_trains_scores_and_goes_on(xskill: Command, tmp_path: Path) -> N
     assert failing.returncode == 1
     assert "1 could not be trained or scored, their rows are missing: bad/xskill-0" in failing.stderr
     assert not list((tmp_path / "bad").glob("*.html"))  # nothing was trained, so there is nothing to show
+    note = tmp_path / "kept/xskill-0/model/manifest.json"
+    note.write_bytes((out / "blind-0/model/manifest.json").read_bytes())  # another model is there now
+    moved = xskill(*kept, "--model", out / "xskill-0/model", "--as-is")
+    assert "aligner-with-spliced-plans-0 has gone on from another model than the one in kept/xskill-0" in moved.stdout
     (tmp_path / "bad").mkdir(exist_ok=True)
     with held(tmp_path / "bad"):
         beside = xskill("sweep", "table1", *words[:-1], *bad)
@@ -191,10 +208,11 @@ def started(process: Path, folder: Path, word: str) -> bool:
         (("table1", "--demos", "x", "--seeds", "1", "1"), "name one or more, each once"),
         (("table1", "--demos", "x", "--train=--data.demos y"), "leave --data.demos out of --train"),
         (("table1", "--demos", "x", "--suite", "sene"), "there is no suite 'sene' (did you mean 'seen'?)"),
-        (
-            ("table1", "--demos", "x", "--model", "m", "--seeds", "0", "1"),
-            "--model is one training; leave --seeds 0 1 out",
-        ),
+        ((*TAKEN, "--seeds", "0", "1"), "is one training, of seed 0; give --seeds 0"),
+        (TAKEN, "'XSkill without prototype loss' does not go on from "),
+        (("table1", "--demos", "x", "--suite", "validation"), "validation is for others than the paper's task, which "),
+        (("validation", "--demos", "x", "--suite", "table1"), "table1 is about the paper's task, which 'unseen: "),
+        (("table1", "--demos", "x", "--train=--data.unseen light slide"), "is about the paper's task, which 'XSkill' "),
         (("table1", "--demos", "x", "--at-once", "0"), "--at-once is 0; expected at least 1"),
         (("table1", "--demos", "x", "--conditions", "5"), "--conditions is '5'; it must be first:end"),
         (("table1", "--demos", "x", "--train='open"), '--train is "\'open": No closing quotation'),
@@ -229,6 +247,27 @@ def test_nobody_tells_a_transformer_its_place() -> None:
         rows = _tables(["table1"], Sweep("x", preset=preset, train=train))["table1"]
         assert any(row.method == "told" for row in rows) == told
         assert any(row.method == "clock" for row in rows)
+
+
+def test_nobody_replays_an_order_that_nobody_has_recorded() -> None:
+    for suite, there in (("", True), ("seen", True), ("orders", False)):
+        assert any(row.method == "replay" for row in _tables(["table1"], Sweep("x", suite=suite))["table1"]) == there
+
+
+def test_every_row_is_a_training_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, Config] = {}
+    rows = {row.training: row for _, some in SWEEPS.values() for row in (row.resolved("kitchen") for row in some)}
+    for row in rows.values():
+        monkeypatch.setattr(
+            pipeline, "run", lambda preset, config, *_, name=row.training, **__: found.update({name: config})
+        )
+        told = [] if "--data.demos" in row.words else ["--data.demos", "x"]
+        assert main(["train", row.preset or "kitchen", *row.words, *told, "--out", "nowhere"]) == 0
+    assert len(set(map(str, found.values()))) == len(found) == len(rows)
+    assert found["k32"].discover.num_prototypes == 32
+    assert (found["k512-level2"].discover.num_prototypes, found["k512-level2"].data.level) == (512, 2)
+    assert found["no-prototype-loss"].discover.prototype_weight == found["no-time-loss"].discover.time_weight == 0
+    assert found["gcd"].transfer.policy.ahead == found["gcd-tcn"].transfer.policy.ahead == 16
 
 
 def test_tables_share_trainings_that_are_the_same_and_no_others() -> None:

@@ -17,6 +17,7 @@ from xskill.kitchen.animate import animate
 from xskill.kitchen.demos import Demonstration, read_demonstrations
 from xskill.kitchen.env import HOME
 from xskill.kitchen.scripted import demonstrate
+from xskill.kitchen.tasks import completions
 
 
 class Still:
@@ -159,9 +160,11 @@ def test_a_replayed_demonstration_is_scored_as_it_was_performed(source: str, req
     wrong = replace(right[0], condition=2, asked=("kettle", "microwave", "light", "slide"))
     other = replace(right[0], condition=3, asked=("microwave", "light", "slide", "hinge"))
     undone = replace(right[0], condition=4, setting=replace(right[0].setting, undo=True))
+    third, fourth = (done.step for done in completions(shown[0].qpos, order)[2:4])
+    late = replace(right[0], condition=5, steps=(third + fourth) // 2)
     found = {
         r.condition: r
-        for r in roll_out([*right, wrong, other, undone], Replayed(lambda t: actions[t.prompt], SIZE), workers=2)
+        for r in roll_out([*right, wrong, other, undone, late], Replayed(lambda t: actions[t.prompt], SIZE), workers=2)
     }
     for index, demo in enumerate(shown):
         assert found[index].success
@@ -176,6 +179,7 @@ def test_a_replayed_demonstration_is_scored_as_it_was_performed(source: str, req
     assert found[4].redone is None
     assert [task for task, _ in found[4].completed] == list(shown[0].order)  # no action was left out
     assert not found[4].success  # all were done, but one of them is not any more
+    assert (found[5].score, found[5].steps, found[5].success) == (0.75, late.steps, False)  # time was up
 
 
 def test_trials_are_pure_functions_of_suite_and_condition() -> None:

@@ -19,6 +19,7 @@ from xskill.discover.encoder import SkillModel
 from xskill.engine.loop import Step, compile_all
 from xskill.errors import CheckpointError, ConfigError, DataError
 from xskill.presets import PRESETS
+from xskill.transfer.alignment import resampled
 from xskill.transfer.config import PolicyConfig
 from xskill.transfer.label import labelled
 from xskill.transfer.model import Model, load_model, save_model
@@ -32,20 +33,20 @@ LENGTHS = np.array([20, 26, 23, 30])
 STEP = Step(0, "transfer", 0)
 
 
-def robot_bank(folder: Path, size: int = SIZE, camera: str = "side") -> FrameBank:
+def robot_bank(folder: Path, size: int = SIZE, camera: str = "side", first: int = 0) -> FrameBank:
     """A robot whose frame, state and action at frame f of episode e all say so."""
 
     def fill(making: Making, todo: Sequence[int]) -> Iterable[int]:
         for episode in todo:
             frames = np.zeros((LENGTHS[episode], size, size, 3), np.uint8)
-            frames[:] = (np.arange(LENGTHS[episode]) + 50 * episode)[:, None, None, None]
+            frames[:] = (np.arange(LENGTHS[episode]) + 50 * episode + first)[:, None, None, None]
             making.write(episode, camera, frames)
             yield episode
 
     number = np.concatenate([np.arange(n) + 50 * e for e, n in enumerate(LENGTHS)]).astype(np.float32)
     states, actions = np.stack([number, -number], 1), np.stack([number + 0.5, number, number], 1)
     episodes = Episodes("robot", 10.0, tuple("abcd"), LENGTHS, states, actions)
-    return make_bank(folder, BankPlan(episodes, (camera,), size, size, {}), fill)
+    return make_bank(folder, BankPlan(episodes, (camera,), size, size, {"first": first}), fill)
 
 
 @pytest.mark.parametrize("kind", ["diffusion", "cloning"])
@@ -120,6 +121,34 @@ def test_everything_in_a_batch_belongs_to_its_moment(tmp_path: Path) -> None:
             assert plan[-1] == starts[episode] + last
             assert (np.diff(plan) >= 0).all()
             assert seen["away"][row].numpy() == pytest.approx((plan - moment) * made.tokens / last, abs=1e-4)
+
+
+@pytest.mark.parametrize("tokens", [12, 40])  # fewer than an episode has frames, and more
+def test_a_plan_that_is_not_warped_is_the_episode_resampled(tmp_path: Path, tokens: int) -> None:
+    aligner = replace(CONFIG.aligner, tokens=tokens)
+    made = phase(tmp_path, replace(CONFIG, plan_warp=0.0, aligner=aligner))
+    batch = made.batch(STEP)
+    plans = made._looked_up(batch, noisy=False)["plan"]
+    for plan, start, last in zip(plans, batch["start"], batch["last"], strict=True):
+        assert torch.equal(plan, made._skills[start + resampled(int(last) + 1, tokens)])
+
+
+def test_only_the_policy_is_taken_over_where_it_is_kept(tmp_path: Path) -> None:
+    base = phase(tmp_path)
+    with torch.no_grad():
+        for weight in base.network.parameters():
+            weight.add_(0.1)
+    for kept in (False, True):
+        made = phase(tmp_path, replace(CONFIG, keep_policy=kept))
+        fresh = {name: tensor.clone() for name, tensor in made.network.state_dict().items()}
+        made.network.go_on_from(base.network)
+        for name, tensor in made.network.state_dict().items():
+            source = fresh if kept and name.startswith("aligner.") else base.network.state_dict()
+            assert torch.equal(tensor, source[name])
+        policy, aligner = made.network.train()(made._looked_up(made.batch(STEP), noisy=True), made.cameras)
+        (policy + aligner).backward()
+        assert all((weight.grad is None) == kept for weight in made.network.policy.parameters())
+        assert any(weight.grad is not None for weight in made.network.aligner.parameters())
 
 
 def test_padding_counts_unless_it_is_masked(tmp_path: Path) -> None:
@@ -216,21 +245,25 @@ def test_images_are_shifted_each_by_its_own() -> None:
 def test_labels_are_kept_until_encoder_or_data_change(tmp_path: Path) -> None:
     torch.manual_seed(0)
     encoder, made = SkillModel(DISCOVER, (SIZE, SIZE)).eval(), robot_bank(tmp_path)
-    frames = made.on(CPU, "side")
-    skills, key = labelled(encoder, made, frames, DISCOVER, tmp_path / "run/labels.safetensors")
+    frames, path = made.on(CPU, "side"), tmp_path / "run/labels.safetensors"
+    skills, key = labelled(encoder, made, frames, DISCOVER, path)
     assert skills.shape == (LENGTHS.sum(), DISCOVER.encoder.width)
-    written = (tmp_path / "run/labels.safetensors").stat().st_mtime_ns
-    again, same = labelled(encoder, made, frames, DISCOVER, tmp_path / "run/labels.safetensors")
+    written = path.stat().st_mtime_ns
+    again, same = labelled(encoder, made, frames, DISCOVER, path)
     assert torch.equal(again, skills)
     assert same == key
-    assert (tmp_path / "run/labels.safetensors").stat().st_mtime_ns == written
+    assert path.stat().st_mtime_ns == written
     with torch.no_grad():
         encoder.encoder.token.add_(1)
-    changed, other = labelled(encoder, made, frames, DISCOVER, tmp_path / "run/labels.safetensors")
+    changed, other = labelled(encoder, made, frames, DISCOVER, path)
     assert other != key
     assert not torch.equal(changed, skills)
-    (tmp_path / "run/labels.safetensors").write_bytes(b"damaged")
-    assert torch.equal(labelled(encoder, made, frames, DISCOVER, tmp_path / "run/labels.safetensors")[0], changed)
+    elsewhere = robot_bank(tmp_path / "others", first=1)
+    of_others, third = labelled(encoder, elsewhere, elsewhere.on(CPU, "side"), DISCOVER, path)
+    assert third not in (key, other)
+    assert not torch.equal(of_others, changed)
+    path.write_bytes(b"damaged")
+    assert torch.equal(labelled(encoder, made, frames, DISCOVER, path)[0], changed)
 
 
 def test_saved_and_loaded_it_acts_bit_equally(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import get_args
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from xskill.compose.plan import SkillPlan, plan_of
@@ -21,6 +22,7 @@ from xskill.engine.distributed import chosen
 from xskill.engine.replay import Recorded, Tensors
 from xskill.engine.seeds import generator
 from xskill.errors import ConfigError, DataError
+from xskill.transfer.alignment import Alignment, most_like
 from xskill.transfer.model import Model, load_model
 from xskill.transfer.policy import CAMERA, observed
 
@@ -62,7 +64,7 @@ class Agent:
         self.within = EVERYWHERE
         """The stretch of the plan, 0 to 1, that it is told to keep to."""
         self.decision: Decision | None = None
-        """What `step` decided last."""
+        """What `step` or `act` decided last."""
         self._seen: deque[Observation] = deque(maxlen=model.transfer.policy.observe)
         self._left: deque[npt.NDArray[np.float32]] = deque()
         self._acted = 0
@@ -75,7 +77,10 @@ class Agent:
         return plan
 
     def follow(self, plan: SkillPlan) -> None:
-        """Take up a plan made before, and start over."""
+        """Take up a plan made before, and start over. Raises `DataError` for one that another model has made."""
+        wanted = (self.model.tokens, self.model.body.skill)
+        if plan.tokens.shape != wanted:
+            raise DataError(f"the plan has skills of {tuple(plan.tokens.shape)}, this model's have {wanted}: plan anew")
         self.plan = plan
         self.reset()
 
@@ -108,9 +113,10 @@ class Agent:
         shown by `see`.
         """
         self.see(observation)
-        (decision,) = act_together([self])
-        assert decision is not None
-        return decision
+        self._left.clear()  # what `step` had in mind
+        (self.decision,) = act_together([self])
+        assert self.decision is not None
+        return self.decision
 
 
 @torch.no_grad()
@@ -121,6 +127,8 @@ def act_together(agents: Sequence[Agent | None]) -> list[Decision | None]:
     """
     began = time.perf_counter()
     present = [agent for agent in agents if agent is not None]
+    if len({(id(agent.model), agent.reading) for agent in present}) != 1:
+        raise DataError("agents that decide together need one model, and one way of reading their plans")
     if any(agent.plan is None for agent in present):
         raise DataError("an agent needs a prompt before it can act")
     if any(not agent._seen for agent in present):
@@ -180,8 +188,18 @@ def _decided(model: Model, reading: Reading, given: Tensors) -> Tensors:
         "skill": skill,
         "prototype": model.skills.prototypes(skill).argmax(-1),
         "attention": found.attention,
-        "progress": (found.attention * given["places"]).sum(1),
+        "progress": (_believed(model, reading, found, given["plan"]) * given["places"]).sum(1),
     }
+
+
+def _believed(model: Model, reading: Reading, found: Alignment, plans: Tensor) -> Tensor:
+    """Where robots are in their plans (B, N, D), as a share for each moment: (B, N).
+
+    A transformer is taught to say a skill, not to look at its place: that is where the plan has the skill most like it.
+    """
+    if reading != "aligner" or model.transfer.aligner.kind == "tracker":
+        return found.attention
+    return F.one_hot(most_like(found.skill.float(), plans), plans.shape[1]).float()
 
 
 def load(folder: Path | str, device: Device = "auto", *, seed: int | str = 0) -> Agent:

@@ -10,3 +10,5 @@ SUITES = {
     "pairs": "two sub-tasks in an order kept for this, done by a scripted robot, seen as itself or as the demonstrator",
 }
 """What can be evaluated."""
+ANY_TASK = ("pairs", "perturb", "seen")
+"""Those of them that do not ask which task a model has unseen."""

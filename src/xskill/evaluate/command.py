@@ -33,6 +33,7 @@ from xskill.engine.folder import (
 from xskill.engine.log import Bars, plain_console
 from xskill.engine.seeds import seed_of
 from xskill.errors import CheckpointError, ConfigError, DataError
+from xskill.evaluate import ANY_TASK
 from xskill.evaluate.protocol import PROMPTS, ROBOT, Trial, new_orders, settings, trials
 from xskill.evaluate.records import finished, left_of, records_in
 from xskill.evaluate.rollouts import (
@@ -196,7 +197,7 @@ class _Bench:
             raise DataError(f"{path} does not say what it was trained on, so nobody knows what it has not seen")
         self.data = from_json(DataConfig, self._manifest["data"], f"{path}: data")
         papers, wanted = self.data.unseen == DataConfig().unseen, suite != "validation"
-        if papers != wanted and suite not in ("pairs", "perturb", "seen"):
+        if papers != wanted and suite not in ANY_TASK:
             about = "is about the paper's task" if wanted else "is for any other task"
             raise ConfigError(f"{path} was trained with {', '.join(self.data.unseen)} unseen; {suite} {about}")
         if not self.data.demonstrators:

@@ -89,7 +89,9 @@ def compose(options: Compose) -> None:
         again = f"done again by {record.redone / FPS:.1f} s" if record.redone else "not done again"
         console.print(f"{record.undone[0]}, undone after {record.undone[1] / FPS:.1f} s, was {again}")
     if asked:
-        console.print(f"score {record.score:.2f}: {'all' if record.score == 1 else 'not all'} in the order asked for")
+        undone = ", though not all is done any more" * (record.score == 1 and not record.success)
+        all_ = "all" if record.score == 1 else "not all"
+        console.print(f"score {record.score:.2f}: {all_} in the order asked for{undone}")
     console.print(f"see {out / 'episode.mp4'}, {out / 'timelines.png'}, {out / 'episode.json'}")
 
 

@@ -54,6 +54,11 @@ class Aligner(Protocol):
         """
 
 
+def most_like(skills: Tensor, plans: Tensor) -> Tensor:
+    """The moments of plans (B, N, D) whose skills are most like the given ones (B, D): (B,)."""
+    return F.cosine_similarity(skills[:, None], plans, dim=2).argmax(1)
+
+
 def resampled(length: int, tokens: int) -> Tensor:
     """Which of `length` skills form a plan of `tokens`: evenly spread, up or down, first and last included."""
     places = torch.linspace(0, 1, tokens, dtype=torch.float64) * (length - 1)

@@ -16,7 +16,7 @@ from xskill.engine.checkpoint import Better
 from xskill.engine.loop import Batch, Hot, Step
 from xskill.engine.seeds import generator, seed_everything
 from xskill.errors import DataError
-from xskill.transfer.alignment import aligner_of
+from xskill.transfer.alignment import aligner_of, most_like
 from xskill.transfer.config import TransferConfig
 from xskill.transfer.counterpart import Shown, counterparts
 from xskill.transfer.policy import CAMERA, Body, GoalEncoder, observed, policy_of
@@ -316,8 +316,8 @@ class TransferPhase:
         Its place is that of the plan's skill that is most like it: nothing makes a transformer look at a place.
         """
         found = module.aligner(seen["scene"], seen["plan"])
-        likeness = F.cosine_similarity(found.skill.float()[:, None], seen["plan"], dim=2)
-        off = seen["away"].gather(1, likeness.argmax(1)[:, None]).abs().mean().item()
+        place = most_like(found.skill.float(), seen["plan"])
+        off = seen["away"].gather(1, place[:, None]).abs().mean().item()
         cosine = F.cosine_similarity(found.skill.float(), seen["skill"]).mean().item()
         return {f"{name}_place_error": off / self.tokens, f"{name}_cosine": cosine}
 
