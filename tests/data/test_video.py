@@ -155,9 +155,8 @@ def test_many_frames_are_thinned_out_and_too_many_refused(tmp_path: Path, monkey
     assert places(frames)[-1] - places(frames)[0] > 0.6
 
 
-def test_an_hour_is_refused_whether_a_file_says_how_long_it_is_or_not(tmp_path: Path) -> None:
-    hour = (frame for frame in np.broadcast_to(moving(1)[0], (3600, *moving(1)[0].shape)))
-    write_video(tmp_path / "a.mp4", hour, 1.0)
+def test_too_much_is_refused_whether_a_file_says_how_long_it_is_or_not(tmp_path: Path) -> None:
+    write_video(tmp_path / "a.mp4", iter(np.broadcast_to(np.uint8(200), (15_100, 16, 16, 3))), 25.0)
     with pytest.raises(DataError, match=r"a\.mp4 lasts more than 10 minutes; a video shows one task: cut it"):
         read_video(tmp_path / "a.mp4", SIZE)
     with av.open(str(tmp_path / "a.mp4")) as whole, av.open(str(tmp_path / "a.h264"), "w", format="h264") as bare:
