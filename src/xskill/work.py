@@ -73,8 +73,8 @@ class Work:
             while not can_lend(lender, job) and not self._lenders[lender].wait(1):
                 pass
         with self._places.taken(turn) as place:
-            self._unless_stopping()
             try:
+                self._unless_stopping()
                 well = self._trained(job, place)
             finally:
                 if job.folder in self._lenders:
