@@ -187,19 +187,20 @@ class Training:
             self._warn(
                 "setbacks are told by their own videos, which no prompt is like; give transfer.cross more than 0"
             )
-        for index, (bank, store) in enumerate(zip(self._shown(data), frames, strict=False)):
-            path = self.run.folder / TransferPhase.name / "labels" / f"{index}.safetensors"
-            found, key = labelled(skills, bank, store, self.config.discover, path)
-            train = split.of(bank, split.train)
-            watched.append(Shown(found, bank.episodes.starts[train], bank.episodes.lengths[train]))
-            keys += [key] if config.cross or not index else []  # what is only measured on decides nothing
-        train, held_out = split.of(robot, split.train), split.of(robot, split.held_out)
-        device, first = self.place.device, robot.cameras[0]
-        cameras = {camera: frames[0] if camera == first else robot.on(device, camera) for camera in robot.cameras}
-        phase = TransferPhase(
-            config, robot, watched[0].skills, train, held_out, self.config.seed, device, cameras, watched[1:],
-            self.base.model.body if self.base else None,
-        )  # fmt: skip
+        with self.stop.not_yet():  # without a GPU this takes minutes
+            for index, (bank, store) in enumerate(zip(self._shown(data), frames, strict=False)):
+                path = self.run.folder / TransferPhase.name / "labels" / f"{index}.safetensors"
+                found, key = labelled(skills, bank, store, self.config.discover, path)
+                train = split.of(bank, split.train)
+                watched.append(Shown(found, bank.episodes.starts[train], bank.episodes.lengths[train]))
+                keys += [key] if config.cross or not index else []  # what is only measured on decides nothing
+            train, held_out = split.of(robot, split.train), split.of(robot, split.held_out)
+            device, first = self.place.device, robot.cameras[0]
+            cameras = {camera: frames[0] if camera == first else robot.on(device, camera) for camera in robot.cameras}
+            phase = TransferPhase(
+                config, robot, watched[0].skills, train, held_out, self.config.seed, device, cameras, watched[1:],
+                self.base.model.body if self.base else None,
+            )  # fmt: skip
         inputs = {"labels": " ".join(keys), "split": split.key}
         if self.base:
             phase.network.go_on_from(self.base.model.network)

@@ -11,6 +11,8 @@ import psutil
 import pytest
 
 from tests.conftest import Command, launcher, log_of, newest_files
+from xskill import pipeline
+from xskill.cli import main
 
 LONG = ("--discover.loop.steps=100000", "--discover.loop.checkpoint-every=100000", "--device=cpu")
 
@@ -98,6 +100,22 @@ def test_a_signal_before_the_first_step_is_an_interruption_too(
     assert training.returncode == 130
     assert "xskill: " in err
     assert "Traceback" not in out + err
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_frames_are_labelled_is_answered_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    few = ("--discover.loop.steps=4", "--discover.loop.checkpoint-every=4", "--transfer.loop.steps=4")
+    words = ("train", "debug", *few, f"--out={tmp_path / 'run'}", "--device=cpu")
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(pipeline, "labelled", lambda *_: signal.raise_signal(signal.SIGINT))
+        assert main(words) == 130
+    said = capfd.readouterr().err
+    assert f"interrupted at once; go on with: xskill train --resume --out {tmp_path / 'run'} --device cpu" in said
+    assert "finishing this step" not in said
+    assert main(["train", "--resume", f"--out={tmp_path / 'run'}", "--device=cpu"]) == 0
+    assert (tmp_path / "run/model/manifest.json").is_file()
 
 
 def handles(pid: int, number: signal.Signals) -> bool:
