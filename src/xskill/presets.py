@@ -160,7 +160,7 @@ PRESETS: dict[str, tuple[str, Config]] = {
         ),
     ),
     "debug": (
-        "the smallest of everything, done in a minute or two; the tests use it",
+        "the smallest of everything, done in less than a minute; the tests use it",
         Config(
             data=DataConfig(demos="puppets:8", size=16, held_out=2),
             discover=DiscoverConfig(
