@@ -82,7 +82,8 @@ def test_a_sweep_trains_scores_and_goes_on(xskill: Command, tmp_path: Path) -> N
     assert "other/xskill-0 is there already, and is not " in instead
     taken = "`taken as it was trained`"
     assert f"kept/xskill-0 was trained with another train: {taken}, now `debug" in xskill(*kept).stderr
-    assert f"now {taken}; choose another --out" in xskill(*both, *words, "--model", "kept/xskill-0/model").stderr
+    theirs = ("sweep", "aligners", *words, "--rows", "XSkill", "--model", "kept/xskill-0/model")
+    assert f"now {taken}; choose another --out" in xskill(*theirs).stderr
 
     for weights in [*out.rglob("*.safetensors"), *out.rglob("*.log"), *out.rglob("log.jsonl")]:
         weights.unlink()  # what has been scored is known without them, to other tables, too
