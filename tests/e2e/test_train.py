@@ -5,14 +5,18 @@ import subprocess
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
 
 from tests.conftest import Command, launcher, log_of, newest_files
 from xskill.cli import main
+from xskill.data.config import DataConfig
+from xskill.data.video import write_video
 from xskill.engine.folder import check_folder
 from xskill.errors import CheckpointError
+from xskill.kitchen.demos import read_demonstrations
 from xskill.transfer.model import load_model
 
 CPU = ("--device", "cpu")
@@ -57,6 +61,19 @@ def test_both_phases_are_trained_and_end_in_a_model(
         capfd.readouterr()
         assert main(["eval", suite, "--model", "runs/debug/model", "--conditions", "0:1", "--json", *CPU]) == 0
         assert len(json.loads(capfd.readouterr().out.splitlines()[-1])["XSkill"]) == episodes
+
+    shown = np.random.default_rng(0).integers(256, size=(30, 40, 60, 3), dtype=np.uint8)
+    write_video(tmp_path / "prompt.mp4", shown, 30.0)
+    words = ("--prompt", "prompt.mp4", "--asked", "light", "--steps", "30", *CPU)
+    assert main(["compose", "--model", "runs/debug/model", *words]) == 0
+    assert json.loads((tmp_path / "out/episode.json").read_text())["steps"] == 30
+
+    other = next(d.order for d in read_demonstrations("puppets:8").good if d.order != DataConfig().unseen)
+    few = [f"--{phase}.loop.{field}=4" for phase in ("discover", "transfer") for field in ("steps", "checkpoint-every")]
+    assert main(["train", "debug", "--out", "runs/other", "--data.unseen", *other, *few, *CPU]) == 0
+    capfd.readouterr()
+    assert main(["eval", "validation", "--model", "runs/other/model", "--conditions", "0:1", "--json", *CPU]) == 0
+    assert len(json.loads(capfd.readouterr().out.splitlines()[-1])["XSkill"]) == 6
 
     config = json.loads((run / "model/config.json").read_text())
     config["skill"] += 1  # and, written in another way, of another size
