@@ -133,8 +133,7 @@ def sweep(args: Sequence[str]) -> None:
     try:
         run(names, options)
     finally:
-        tables = (f"{name}-{options.suite}" if options.suite else name for name in names)
-        if not options.as_is and any((options.out.expanduser() / name / "table.md").is_file() for name in tables):
+        if not options.as_is and any((options.table(name) / "table.md").is_file() for name in names):
             _report_on(options.out.expanduser())
 
 

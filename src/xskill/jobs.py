@@ -54,6 +54,10 @@ class Sweep:
     data_folder: Path = DATA
     """Folder for frames."""
 
+    def table(self, name: str) -> Path:
+        """The folder of a table."""
+        return self.out.expanduser() / (f"{name}-{self.suite}" if self.suite else name)
+
 
 @dataclass(frozen=True)
 class Job:

@@ -177,8 +177,7 @@ class Work:
                 scored[row.name] = (row.method, models)
         if scored:
             self._console.print(f"\n{name}: {SWEEPS[name][0]}")
-            out = self._out / (f"{name}-{suite}" if self._options.suite else name)
-            tabulate(suite, scored, _as_evaluated(self._options), out, self._console)
+            tabulate(suite, scored, _as_evaluated(self._options), self._options.table(name), self._console)
         return bool(scored)
 
     def _trained(self, job: Job, place: int) -> bool:
