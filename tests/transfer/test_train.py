@@ -94,6 +94,15 @@ def test_nobody_learns_from_a_prelude(tmp_path: Path) -> None:
         assert torch.equal(seen["kept"][:, 0], batch["ids"] - batch["start"] > begin)
 
 
+def test_a_robot_is_as_fast_as_where_nothing_was_undone(tmp_path: Path) -> None:
+    made = robot_bank(tmp_path)
+    made.episodes = replace(made.episodes, preludes=(12, 0, 0, 0))
+    skills, split = torch.randn(made.episodes.frames, 4), (np.array([0, 1, 2]), np.array([3]))
+    found = TransferPhase(CONFIG, made, skills, *split, 0, CPU)
+    assert found.pace == CONFIG.policy.execute * found.tokens / LENGTHS[1:3].mean()
+    assert found.pace != phase(tmp_path).pace
+
+
 def test_everything_in_a_batch_belongs_to_its_moment(tmp_path: Path) -> None:
     made = phase(tmp_path, replace(CONFIG, shift=0, state_noise=0.0, skill_noise=0.0, plan_noise=0.0, plan_drop=0.0))
     for index in range(20):

@@ -121,7 +121,8 @@ class TransferPhase:
         if self.body.sizes != found.sizes:
             raise DataError(f"{bank.path} is of a robot with {found}; the model to go on from has {self.body}")
         self._width = torch.tensor(self.body.states.half, device=device)
-        length = float(episodes.lengths[train].mean())
+        whole = train[episodes.begins[train] == 0]  # what was undone and done again takes longer
+        length = float(episodes.lengths[whole if len(whole) else train].mean())
         self.tokens = config.aligner.tokens or max(1, round(length / 2))
         self.pace = config.policy.execute * self.tokens / length
         seed_everything(seed, self.name, "weights")
