@@ -60,8 +60,9 @@ def run(preset: str, config: Config, where: Where, *, only_discover: bool = Fals
             raise ConfigError(f"{name} is {size}; {place.num_processes} processes cannot share them evenly")
     console = plain_console(quiet=not place.is_main_process)
     base = None
-    if config.transfer.keep_policy and not config.base:
-        raise ConfigError("--transfer.keep-policy: no policy is there to be kept; name a model with --base")
+    for kept in ("policy", "eyes"):
+        if getattr(config.transfer, f"keep_{kept}") and not config.base:
+            raise ConfigError(f"--transfer.keep-{kept}: nothing is there to be kept; name a model with --base")
     if config.base:
         if only_discover:
             raise ConfigError(f"discovery does not go on from a model; leave --base {config.base} out")

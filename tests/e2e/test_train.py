@@ -113,7 +113,7 @@ def test_a_training_that_goes_on_from_a_model_begins_with_its_weights_and_keeps_
         "--transfer.policy.kernel=5": "runs/debug/model was trained with transfer.policy.kernel 3, now it is 5",
         "--data.level=1": "runs/debug/model was trained with data.level 0, now it is 1",
         "--base=nowhere": "there is no folder nowhere",
-        "--base=": "--transfer.keep-policy: no policy is there to be kept; name a model with --base",
+        "--base=": "--transfer.keep-policy: nothing is there to be kept; name a model with --base",
         "--out=runs/debug": "--base runs/debug/model is part of the run runs/debug; give --out another folder",
     }.items():
         refused = xskill(*words, "--transfer.keep-policy", "--out=refused", wrong, "--overwrite")

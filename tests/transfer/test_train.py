@@ -160,6 +160,19 @@ def test_only_the_policy_is_taken_over_where_it_is_kept(tmp_path: Path) -> None:
         assert any(weight.grad is not None for weight in made.network.aligner.parameters())
 
 
+def test_eyes_that_are_kept_learn_nothing_and_everything_else_does(tmp_path: Path) -> None:
+    base, made = phase(tmp_path), phase(tmp_path, replace(CONFIG, keep_eyes=True))
+    made.network.go_on_from(base.network)
+    policy, aligner = made.network.train()(made._looked_up(made.batch(STEP), noisy=True), made.cameras)
+    (policy + aligner).backward()
+    learned = {name for name, weight in made.network.named_parameters() if weight.grad is not None}
+    eyes = {name for name in dict(made.network.named_parameters()) if name.startswith("policy.sight.cameras.")}
+    assert eyes
+    assert learned.isdisjoint(eyes)
+    assert {name.split(".")[0] for name in learned} == {"policy", "aligner"}
+    assert any(name.startswith("policy.unet.") for name in learned)
+
+
 def test_padding_counts_unless_it_is_masked(tmp_path: Path) -> None:
     made = phase(tmp_path, replace(CONFIG, mask_padding=False))
     assert made._looked_up(made.batch(STEP), noisy=False)["kept"].all()

@@ -154,6 +154,9 @@ class TransferConfig:
     videos, as a lasting change of the picture: the first camera must stand still."""
     keep_policy: bool = False
     """Whether the policy of the model that is gone on from stays as it is, and only an aligner is learned, anew."""
+    keep_eyes: bool = False
+    """Whether what the policy looks at images with stays as it is in the model that is gone on from. Steps are cheaper
+    then, and what it has learned to see is not lost to small batches: for training on without a GPU."""
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     aligner: AlignerConfig = field(default_factory=AlignerConfig)
     loop: LoopConfig = field(default_factory=LoopConfig)

@@ -41,7 +41,7 @@ class TransferModel(nn.Module):
     def __init__(self, config: TransferConfig, body: Body, tokens: int, pace: float) -> None:
         """Plans have this many `tokens`; in one chunk of actions a robot usually moves on by `pace` of them."""
         super().__init__()
-        self._policy_is_kept = config.keep_policy
+        self._policy_is_kept, self._eyes_are_kept = config.keep_policy, config.keep_eyes
         self.policy = policy_of(config.policy, body)
         self.goal = GoalEncoder(config.policy, body) if config.policy.told == "goal" else None
         self.aligner = aligner_of(config.aligner, tokens, body.skill, body.size, pace)
@@ -54,12 +54,14 @@ class TransferModel(nn.Module):
         return policy, self.aligner.loss(batch["scene"], batch["plan"], batch["hidden"], batch["skill"], batch["away"])
 
     def go_on_from(self, base: "TransferModel") -> None:
-        """Take over the weights of `base`; of its policy alone where that is to stay as it is."""
+        """Take over the weights of `base`, of its policy alone where that is kept; what is kept learns no more."""
         if self._policy_is_kept:
             self.policy.load_state_dict(base.policy.state_dict())
             self.policy.requires_grad_(False)
         else:
             self.load_state_dict(base.state_dict())
+        if self._eyes_are_kept:
+            self.policy.sight.cameras.requires_grad_(False)
 
     def told(self, batch: Mapping[str, Tensor]) -> Tensor:
         """What the policy is told to do at the moments of a batch, (B, D)."""
