@@ -147,12 +147,12 @@ def test_only_the_policy_is_taken_over_where_it_is_kept(tmp_path: Path) -> None:
     with torch.no_grad():
         for weight in base.network.parameters():
             weight.add_(0.1)
-    for kept in (False, True):
-        made = phase(tmp_path, replace(CONFIG, keep_policy=kept))
+    for kept, anew in ((False, True), (True, True), (True, False)):
+        made = phase(tmp_path, replace(CONFIG, keep_policy=kept, aligner_anew=anew))
         fresh = {name: tensor.clone() for name, tensor in made.network.state_dict().items()}
         made.network.go_on_from(base.network)
         for name, tensor in made.network.state_dict().items():
-            source = fresh if kept and name.startswith("aligner.") else base.network.state_dict()
+            source = fresh if kept and anew and name.startswith("aligner.") else base.network.state_dict()
             assert torch.equal(tensor, source[name])
         policy, aligner = made.network.train()(made._looked_up(made.batch(STEP), noisy=True), made.cameras)
         (policy + aligner).backward()

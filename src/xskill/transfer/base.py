@@ -37,7 +37,7 @@ class Base:
         learned = replace(self.model.transfer.aligner, tokens=self.model.tokens)
         aligner = replace(config.aligner, tokens=config.aligner.tokens or self.model.tokens)
         pairs = {"policy": (self.model.transfer.policy, config.policy), "aligner": (learned, aligner)}
-        for part in ("policy",) if config.keep_policy else ("policy", "aligner"):
+        for part in ("policy",) if config.keep_policy and config.aligner_anew else ("policy", "aligner"):
             before, now = pairs[part]
             changed = differences(to_json(before), to_json(now))
             for name in sorted(set(changed) - set(NOT_LEARNED[part])):

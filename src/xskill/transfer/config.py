@@ -153,7 +153,9 @@ class TransferConfig:
     """How often the aligner is shown something done as not done, and has to go back to it. What is done is found in the
     videos, as a lasting change of the picture: the first camera must stand still."""
     keep_policy: bool = False
-    """Whether the policy of the model that is gone on from stays as it is, and only an aligner is learned, anew."""
+    """Whether the policy of the model that is gone on from stays as it is, and only an aligner is learned."""
+    aligner_anew: bool = True
+    """Whether an aligner beside a policy that is kept is learned anew; or else the model's own is trained on."""
     keep_eyes: bool = False
     """Whether what the policy looks at images with stays as it is in the model that is gone on from. Steps are cheaper
     then, and what it has learned to see is not lost to small batches: for training on without a GPU."""

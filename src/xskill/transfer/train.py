@@ -42,6 +42,7 @@ class TransferModel(nn.Module):
         """Plans have this many `tokens`; in one chunk of actions a robot usually moves on by `pace` of them."""
         super().__init__()
         self._policy_is_kept, self._eyes_are_kept = config.keep_policy, config.keep_eyes
+        self._aligner_is_new = config.keep_policy and config.aligner_anew
         self.policy = policy_of(config.policy, body)
         self.goal = GoalEncoder(config.policy, body) if config.policy.told == "goal" else None
         self.aligner = aligner_of(config.aligner, tokens, body.skill, body.size, pace)
@@ -54,12 +55,12 @@ class TransferModel(nn.Module):
         return policy, self.aligner.loss(batch["scene"], batch["plan"], batch["hidden"], batch["skill"], batch["away"])
 
     def go_on_from(self, base: "TransferModel") -> None:
-        """Take over the weights of `base`, of its policy alone where that is kept; what is kept learns no more."""
-        if self._policy_is_kept:
-            self.policy.load_state_dict(base.policy.state_dict())
-            self.policy.requires_grad_(False)
-        else:
+        """Take over the weights of `base`, of its policy alone where an aligner is new; what is kept learns no more."""
+        self.policy.load_state_dict(base.policy.state_dict())
+        if not self._aligner_is_new:
             self.load_state_dict(base.state_dict())
+        if self._policy_is_kept:
+            self.policy.requires_grad_(False)
         if self._eyes_are_kept:
             self.policy.sight.cameras.requires_grad_(False)
 
@@ -210,7 +211,8 @@ class TransferPhase:
             return torch.full_like(at, EVENTS), at
         times = self._undone.times[episodes]
         draws = torch.rand(len(at), EVENTS + 1, generator=step.generator("undo"))
-        chance, event = torch.where(times < at[:, None], draws[:, 1:], -1).max(1)
+        rather = draws[:, 1:] ** self._undone.pixels[episodes].sqrt()  # what is hard to see is shown more often
+        chance, event = torch.where(times < at[:, None], rather, -1).max(1)
         wanted = (chance >= 0) & (draws[:, 0] < undo)
         begins = torch.from_numpy(self._episodes.begins)[episodes]
         due = (times.gather(1, event[:, None])[:, 0] - (LEAD * last).long()).maximum(begins)
