@@ -15,9 +15,9 @@ from xskill.compose.agent import Agent, Observation
 from xskill.discover.encoder import SkillModel
 from xskill.presets import PRESETS
 from xskill.transfer.model import Model
+from xskill.transfer.network import TransferModel
 from xskill.transfer.policy import Body
 from xskill.transfer.statistics import Range
-from xskill.transfer.train import TransferModel
 
 JOINTS, FPS, PACE = 9, 12.5, 3.6
 

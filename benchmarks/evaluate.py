@@ -21,9 +21,9 @@ from xskill.evaluate.rollouts import Robots, Truth, roll_out
 from xskill.kitchen.env import HOME
 from xskill.presets import PRESETS
 from xskill.transfer.model import Model
+from xskill.transfer.network import TransferModel
 from xskill.transfer.policy import Body
 from xskill.transfer.statistics import Range
-from xskill.transfer.train import TransferModel
 
 
 def model_of(preset: str, device: torch.device) -> Model:

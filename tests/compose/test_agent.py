@@ -21,9 +21,9 @@ from xskill.presets import PRESETS
 from xskill.transfer.alignment import resampled
 from xskill.transfer.config import Solver
 from xskill.transfer.model import Model, save_model
+from xskill.transfer.network import TransferModel
 from xskill.transfer.policy import Body
 from xskill.transfer.statistics import Range
-from xskill.transfer.train import TransferModel
 
 _DEBUG = PRESETS["debug"][1].transfer
 TRANSFER = replace(_DEBUG, cross=0.0, aligner=replace(_DEBUG.aligner, kind="transformer"))

@@ -15,9 +15,9 @@ from xskill.discover.encoder import SkillModel
 from xskill.errors import DataError
 from xskill.transfer.config import TransferConfig
 from xskill.transfer.model import Model
+from xskill.transfer.network import TransferModel
 from xskill.transfer.policy import Body
 from xskill.transfer.statistics import Range
-from xskill.transfer.train import TransferModel
 
 AHEAD = 5
 """Frames; at this pace, three tokens."""

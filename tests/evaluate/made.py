@@ -10,9 +10,9 @@ from xskill.kitchen.env import HOME
 from xskill.kitchen.tasks import TASKS
 from xskill.presets import PRESETS
 from xskill.transfer.model import Model
+from xskill.transfer.network import TransferModel
 from xskill.transfer.policy import Body
 from xskill.transfer.statistics import Range
-from xskill.transfer.train import TransferModel
 
 TRANSFER = PRESETS["debug"][1].transfer
 SIZE = 16

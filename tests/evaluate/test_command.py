@@ -21,8 +21,13 @@ def test_new_orders_are_new_to_what_a_model_has_gone_on_from(tmp_path: Path, mon
     data, before = (to_json(DataConfig(demos=demos, seed=seed)) for demos, seed in (("new", 0), ("scripted", 7)))
     save_model(model(), tmp_path, {"data": data, "base": {"data": before}})
     first = new_orders([])
-    known = {("new", 0): first[:3], ("scripted", 7): first[3:9]}
-    monkeypatch.setattr(command, "_read", lambda source, count, seed, *_: Demonstrations(tuple(known[source, seed])))
+    known = {("new", 0): (first[:3], []), ("scripted", 7): (first[3:6], first[6:9])}  # the robot's, and others'
+
+    def read(source: str, count: int, seed: int, *_: object) -> Demonstrations:
+        good, shown = known[source, seed]
+        return Demonstrations(tuple(good), shown=tuple(shown))
+
+    monkeypatch.setattr(command, "_read", read)
     bench = command._Bench(tmp_path, "orders", command.Evaluate((tmp_path,), device="cpu"), plain_console(quiet=True))
     shown = {demo.order for demo in bench.prompts}
     assert len(shown) == len(first)

@@ -182,6 +182,17 @@ def test_a_replayed_demonstration_is_scored_as_it_was_performed(source: str, req
     assert (found[5].score, found[5].steps, found[5].success) == (0.75, late.steps, False)  # time was up
 
 
+@pytest.mark.parametrize("prompts", [2, 4, 5, 10])
+def test_an_episode_never_begins_where_its_own_prompt_did(prompts: int) -> None:
+    begin = np.tile(HOME, (prompts, 5, 1))
+    begin[:, :, 0] += np.arange(prompts)[:, None]
+    shown = [Demonstration(str(index), "x", qpos, qpos[:, :9]) for index, qpos in enumerate(begin)]
+    columns = settings("pairs", ("sphere",))[:1]
+    begun = [(round(t.start[0] - HOME[0]), t.prompt) for t in trials("pairs", columns, shown, range(32))]
+    assert all(f"x/{start}" != prompt for start, prompt in begun)
+    assert {start for start, _ in begun} == set(range(prompts))
+
+
 def test_trials_are_pure_functions_of_suite_and_condition() -> None:
     qpos = np.tile(HOME, (5, 1))
     shown = [Demonstration(str(index), "x", qpos, qpos[:, :9]) for index in range(3)]

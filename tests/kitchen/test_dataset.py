@@ -99,6 +99,7 @@ def test_bodies_that_make_no_sense_are_refused_before_anything_is_rendered(tmp_p
             "has no arm to act with",
         ),
         (DataConfig(robot="my-robt"), "there is no body 'my-robt', and no dataset of that name"),
+        (DataConfig(demos="scripted", count=1, cameras=("sied",)), "there is no camera 'sied'"),
         (DataConfig(demos="puppets:3", held_out=2), "2 are to be held out"),
     ]:
         with pytest.raises((ConfigError, DataError), match=answer):

@@ -169,6 +169,15 @@ def test_after_a_setback_it_does_it_again_and_goes_on(folder: Path) -> None:
     assert went_on
 
 
+def test_setbacks_are_kept_under_the_titles_of_what_they_are_of(folder: Path) -> None:
+    """Else those of the same motions under other names would be kept, and none of them would train."""
+    read = made(folder).good[:1]
+    other = [replace(demo, folder="elsewhere") for demo in read]
+    (one,), (another,) = (setbacks(demos, 1, 0, folder, 1, lambda *_: None) for demos in (read, other))
+    assert set_back_in(one) == read[0].title
+    assert set_back_in(another) == other[0].title
+
+
 @pytest.mark.parametrize("level", [0, 2])
 def test_setbacks_are_of_demonstrations_that_train(folder: Path, level: int) -> None:
     config = DataConfig(demos="puppets:24", size=8, held_out=1, setbacks=8, level=level)

@@ -20,12 +20,14 @@ from xskill.engine.loop import Step, compile_all
 from xskill.errors import CheckpointError, ConfigError, DataError
 from xskill.presets import PRESETS
 from xskill.transfer.alignment import resampled
+from xskill.transfer.augment import KNOTS, shifted, spliced, warped
 from xskill.transfer.config import PolicyConfig
 from xskill.transfer.label import labelled
 from xskill.transfer.model import Model, load_model, save_model
+from xskill.transfer.network import TransferModel
 from xskill.transfer.policy import Body
 from xskill.transfer.statistics import Range
-from xskill.transfer.train import KNOTS, TransferModel, TransferPhase, shifted, spliced, warped
+from xskill.transfer.train import TransferPhase
 
 CPU = torch.device("cpu")
 CONFIG = replace(PRESETS["debug"][1].transfer, cross=0.0, undo=0.0)

@@ -223,8 +223,8 @@ class _Bench:
         for problem in read.problems:
             console.print(f"passed over: {problem}", style="yellow")
         if suite == "orders":
-            learned = [demo for data in self._learned_from() for demo in self._demonstrations(data.demos, data).good]
-            return new_orders([*learned, *read.good])
+            reads = [read, *(self._demonstrations(data.demos, data) for data in self._learned_from())]
+            return new_orders([demo for one in reads for demo in (*one.good, *one.shown)])
         if suite == "seen":
             train = split(read.good, self.data.unseen, self.data.level, self.data.held_out).train
             some = drawn(train, PROMPTS)

@@ -118,7 +118,8 @@ def trials(
         ends = dict(zip(film.names, map(_ends, film.qpos, film.orders), strict=True))
         for condition in conditions:
             shown = prompts[condition % len(prompts)]
-            begun = prompts[(condition + 1 + condition // len(prompts)) % len(prompts)]
+            further = 1 + condition // len(prompts) % max(1, len(prompts) - 1)  # never the one that is shown
+            begun = prompts[(condition + further) % len(prompts)]
             start = initial_state(suite, condition, begun.qpos[0])
             shows = shown.title, shown.order, start
             found.append(Trial(suite, setting, condition, *shows, ends=ends[shown.title], column=column))

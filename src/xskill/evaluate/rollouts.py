@@ -39,6 +39,8 @@ APART = 7
 """Places between the robots of one condition in different settings, so that a few conditions run side by side."""
 FILM = 256
 """Height and width of a film, about: a multiple of what the robot sees."""
+CHUNK = 8
+"""Recorded actions that are played before anything is seen again."""
 STATE_NOISE = 0.01
 """The benchmark's noise on observed joints."""
 
@@ -131,18 +133,18 @@ class Replayed:
     cameras: tuple[str, ...] = ("side",)
     window = 1
 
-    def __init__(self, actions: Callable[[Trial], Chunk], size: int, chunk: int = 8) -> None:
+    def __init__(self, actions: Callable[[Trial], Chunk], size: int) -> None:
         self.size = (size, size)
-        self._actions, self._chunk = actions, chunk
+        self._actions = actions
         self._left: dict[int, Chunk] = {}
 
     def begin(self, place: int, trial: Trial) -> None:
         self._left[place] = self._actions(trial)
 
     def decide(self, seen: Mapping[int, Sequence[Observation]], truth: Mapping[int, Truth]) -> dict[int, Chunk]:
-        chunks = {place: self._left[place][: self._chunk] for place in seen}
+        chunks = {place: self._left[place][:CHUNK] for place in seen}
         for place in seen:  # the last action is held
-            self._left[place] = self._left[place][min(self._chunk, len(self._left[place]) - 1) :]
+            self._left[place] = self._left[place][min(CHUNK, len(self._left[place]) - 1) :]
         return chunks
 
 

@@ -16,20 +16,12 @@ import numpy.typing as npt
 from xskill.engine.config import require
 from xskill.engine.seeds import numpy_generator
 from xskill.kitchen.env import HOME
+from xskill.kitchen.expert import HOLDS
 from xskill.kitchen.scene import Scene
 from xskill.kitchen.tasks import TASKS, check_tasks, complete
 
 Floats = npt.NDArray[np.float64]
 
-HANDLES = {
-    "bottom-burner": "knob2_site",
-    "top-burner": "knob4_site",
-    "light": "light_site",
-    "slide": "slide_site",
-    "hinge": "hinge_site2",
-    "microwave": "microhandle_site",
-    "kettle": "kettle_site",
-}
 RESTS = np.array([(-0.25, 0.05, 2.15), (0.25, 0.05, 2.15)])
 """Where each hand waits, in front of the stove."""
 IN_FRONT = np.array((0.0, -0.06, 0.0))
@@ -149,7 +141,7 @@ def _handle(task: str, qpos: Floats) -> Floats:
     model, data = stage()
     data.qpos[:] = qpos
     mujoco.mj_kinematics(model, data)
-    place: Floats = data.site(HANDLES[task]).xpos.copy()
+    place: Floats = data.site(HOLDS[task].site).xpos.copy()
     return place
 
 

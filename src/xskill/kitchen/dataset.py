@@ -50,6 +50,9 @@ def prepare(
             raise ConfigError(f"there is no body '{body}', and no dataset of that name{did_you_mean(body, BODIES)}")
     if not BODIES[config.robot].arm:
         raise ConfigError(f"'{config.robot}' has no arm to act with; data.robot must be franka")
+    for camera in config.cameras:
+        if camera not in CAMERAS:
+            raise ConfigError(f"there is no camera '{camera}'{did_you_mean(camera, CAMERAS)}")
     if not config.demos:
         raise ConfigError(
             "there are no demonstrations to learn from; name them with --data.demos PATH (the relay-policy-learning "
@@ -73,9 +76,6 @@ def prepare(
         again = setbacks(read.good, config.setbacks, config.seed, folder, workers, progress)
         read, train = replace(read, good=(*read.good, *again), shown=read.shown or read.good), set(parts.train)
         parts = parts.with_(Split(tuple(demo.title for demo in again if set_back_in(demo) in train), ()))
-    for camera in config.cameras:
-        if camera not in CAMERAS:
-            raise ConfigError(f"there is no camera '{camera}'{did_you_mean(camera, CAMERAS)}")
     films = films_of((config.robot, *config.demonstrators), read, config.speed)
     for film in films:
         for remark in film.remarks():

@@ -21,7 +21,7 @@ from xskill.data.sources.arrays import numbers
 from xskill.data.sources.hdf5 import array_at, opened
 from xskill.data.sources.minari_store import episodes_of, minari_folder
 from xskill.errors import DataError
-from xskill.kitchen.tasks import completions
+from xskill.kitchen.tasks import STEP, completions
 
 Floats = npt.NDArray[np.float64]
 
@@ -29,7 +29,6 @@ STRIDE = 40  # records of a .mjl file, 0.002 s apart, to one step of 0.08 s
 SIZES = {"qpos": 30, "qvel": 29, "ctrl": 9}
 HEADER = struct.Struct("<7i")
 PEER_SPEED = 2.0  # the Minari datasets' actions are joint velocities in this unit (rad/s), held for one step
-STEP_SECONDS = 0.08
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +207,7 @@ def _minari_episode(name: str, path: Path, episode: str) -> Demonstration:
         sizes = f"these are {seen.shape} and {actions.shape}"
         raise DataError(f"{name}: FrankaKitchen has observations (T + 1, 59) and actions (T, 9); {sizes}")
     joints, speeds, objects, object_speeds = np.split(seen[:-1], [9, 18, 39], axis=1)
-    targets = joints + PEER_SPEED * STEP_SECONDS * np.clip(actions, -1, 1)
+    targets = joints + PEER_SPEED * STEP * np.clip(actions, -1, 1)
     return _checked(name, "", np.hstack([joints, objects]), targets, np.hstack([speeds, object_speeds]))
 
 

@@ -17,7 +17,7 @@ from xskill.errors import ConfigError, DataError
 from xskill.kitchen.control import PoseControl
 from xskill.kitchen.render import CAMERAS, Frame, Renderer, RenderOptions
 from xskill.kitchen.scene import Scene
-from xskill.kitchen.tasks import TASKS, Progress, check_tasks, complete
+from xskill.kitchen.tasks import TASKS, Progress, check_tasks, complete_in
 
 Floats = npt.NDArray[np.float64]
 Observation = dict[str, npt.NDArray[Any]]
@@ -137,7 +137,7 @@ class KitchenEnv(gymnasium.Env[Observation, npt.NDArray[np.float32]]):
         (task,) = check_tasks([task])
         model = self.scene.model
         entries = list(TASKS[task].qpos)
-        found_complete = complete(self._start)[list(TASKS).index(task)]
+        found_complete = task in complete_in(self._start)
         self.data.qpos[entries] = (np.array(HOME) if found_complete else self._start)[entries]
         for joint in np.flatnonzero(np.isin(model.jnt_qposadr, entries)):
             first = model.jnt_dofadr[joint]

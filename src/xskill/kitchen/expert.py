@@ -14,13 +14,11 @@ import numpy.typing as npt
 
 from xskill.engine.seeds import numpy_generator
 from xskill.kitchen.control import ARM, CLOSED, OPEN, Reach, rotated, rotation_between
-from xskill.kitchen.tasks import TASKS, check_tasks, complete
+from xskill.kitchen.tasks import STEP, TASKS, check_tasks, complete_in
 
 Floats = npt.NDArray[np.float64]
 Vector = tuple[float, float, float]
 
-STEP = 0.08
-"""Seconds of an action."""
 SPEED, CREEP = 0.45, 0.35
 """Of the hand on its way, and close to a handle, in metres a second."""
 TURN = 1.6
@@ -161,11 +159,11 @@ class Expert:
 
     def next(self, data: mujoco.MjData) -> str | None:
         """The first sub-task that is not complete, or is in the hand and still on its way; None when all is done."""
-        done = dict(zip(TASKS, complete(data.qpos), strict=True))
+        done = complete_in(data.qpos)
         here, facing = self._reach.pose(data)
         for task in self.order:
             handle = self._handles[task]
-            if not done[task] or (handle.held(data, here, facing) and handle.under_way(data)):
+            if task not in done or (handle.held(data, here, facing) and handle.under_way(data)):
                 return task
         return None
 

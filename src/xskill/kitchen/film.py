@@ -20,11 +20,11 @@ from xskill.kitchen.animate import animate
 from xskill.kitchen.demos import Demonstration, Demonstrations
 from xskill.kitchen.render import Renderer, RenderOptions
 from xskill.kitchen.scene import BODIES, UNSEEN, Scene
-from xskill.kitchen.tasks import completions
+from xskill.kitchen.tasks import STEP, completions
 
 Floats = npt.NDArray[np.float64]
 
-FPS = 12.5
+FPS = 1 / STEP
 
 
 @dataclass(frozen=True, eq=False)

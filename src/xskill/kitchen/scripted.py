@@ -21,12 +21,12 @@ from xskill.engine.folder import make_folder, sweep, write_file
 from xskill.engine.seeds import numpy_generator
 from xskill.engine.workers import spread
 from xskill.errors import DataError
-from xskill.kitchen import control, expert
+from xskill.kitchen import control, env, expert, tasks
 from xskill.kitchen.demos import Demonstration, Demonstrations, read_demonstrations
 from xskill.kitchen.env import HOME, OBJECT_SPREAD, KitchenEnv
 from xskill.kitchen.expert import Expert
 from xskill.kitchen.film import saved_model
-from xskill.kitchen.tasks import TASKS, check_tasks, complete, completions
+from xskill.kitchen.tasks import TASKS, check_tasks, complete_in, completions
 
 Floats = npt.NDArray[np.float64]
 Told = Callable[[str, int, int], None]
@@ -114,7 +114,7 @@ def setbacks(
     What is left is done as in the demonstration, or else by the expert. They are kept in `folder` and made where they
     are missing. `set_back_in` tells which demonstration each is of.
     """
-    of = hashlib.sha256(b"".join(demo.qpos.tobytes() + demo.ctrl.tobytes() for demo in demos)).hexdigest()[:8]
+    of = _content(demos)
     able = [demo for demo in demos if demo.order]
     if not able:
         raise DataError("none of the demonstrations completes a sub-task, so there is nothing to undo")
@@ -211,10 +211,10 @@ def _set_back(demos: Sequence[Demonstration], seed: int, index: int) -> Demonstr
         random, demo = numpy_generator("set back", seed, index, attempt), demos[attempt % len(demos)]
         done = completions(demo.qpos)
         which = int(random.integers(len(done)))
-        following = [end.step for end in done[which + 1 :]]
-        last = min(done[which].step + int(random.integers(*LATER)), *following[:1], len(demo) - 1)
+        following = [end.step - 1 for end in done[which + 1 :]][:1]  # the last step in which the next is not done
+        last = min(done[which].step + int(random.integers(*LATER)), *following, len(demo) - 1)
         left, unaware = demo.order[which:], demo.ctrl[last:][: int(random.integers(*UNAWARE))]
-        if not complete(demo.qpos[last])[list(TASKS).index(left[0])]:
+        if left[0] not in complete_in(demo.qpos[last]):
             continue
         kitchen.reset(options={"qpos": demo.qpos[0]})  # where it is put back to
         kitchen.data.qpos[:] = demo.qpos[last]
@@ -230,7 +230,7 @@ def _set_back(demos: Sequence[Demonstration], seed: int, index: int) -> Demonstr
             again = _gone_on(again, demo, int(random.integers(last, (last + following[0]) // 2 + 1)))
         if again is None or [end.task for end in completions(again.qpos, left) if end.step > 0] != list(left):
             continue
-        if not all(complete(again.qpos[-1])[list(TASKS).index(task)] for task in demo.order):
+        if not set(demo.order) <= set(complete_in(again.qpos[-1])):
             continue  # on its way back it has knocked something over
         states = np.concatenate([demo.qpos[:last], again.qpos])
         actions = np.concatenate([demo.ctrl[:last], again.ctrl])
@@ -286,6 +286,15 @@ def _cached(path: Path) -> Demonstration | None:
         return None
 
 
+def _content(demos: Sequence[Demonstration]) -> str:
+    """Names all of some demonstrations that decides which setbacks they have."""
+    digest = hashlib.sha256()
+    for demo in demos:
+        digest.update(demo.title.encode() + demo.qpos.tobytes() + demo.ctrl.tobytes())
+        digest.update(b"" if demo.qvel is None else demo.qvel.tobytes())
+    return digest.hexdigest()[:8]
+
+
 @cache
 def _kitchen() -> KitchenEnv:
     return KitchenEnv(cameras=())
@@ -294,7 +303,7 @@ def _kitchen() -> KitchenEnv:
 def _key() -> str:
     """Names all that decides a demonstration besides its seed and number: the scene, the physics, the script."""
     digest = hashlib.sha256(saved_model(_kitchen().scene.model) + mujoco.__version__.encode())
-    for module in (control, expert):
+    for module in (control, env, expert, tasks):
         digest.update(Path(module.__file__ or "").read_bytes())
     digest.update(Path(__file__).read_bytes())
     return digest.hexdigest()[:16]

@@ -13,6 +13,8 @@ Floats = npt.NDArray[np.floating]
 
 THRESHOLD = 0.3
 """A sub-task is complete while its joints are nearer to their goal than this (L2)."""
+STEP = 0.08
+"""Seconds of a step: of an action, and of a frame."""
 STEPS_PER_TASK = 70
 """An episode may last this many steps for each sub-task of the prompt: 280 for four."""
 
@@ -72,6 +74,11 @@ def complete(qpos: Floats) -> npt.NDArray[np.bool_]:
     return np.stack(near, axis=-1)
 
 
+def complete_in(qpos: Floats) -> tuple[str, ...]:
+    """The sub-tasks that are complete in one state (30,)."""
+    return tuple(name for name, done in zip(TASKS, complete(qpos), strict=True) if done)
+
+
 def completions(qpos: Floats, asked: Sequence[str] = ()) -> list[Completion]:
     """First completions along a trajectory (T, 30), by step; within a step in the order of `asked`, then of `TASKS`."""
     done = complete(qpos)
@@ -109,7 +116,7 @@ class Progress:
     def update(self, qpos: Floats, step: int) -> None:
         """Take in the state after `step` steps."""
         self.step = step
-        self.now = tuple(name for name, done in zip(TASKS, complete(qpos), strict=True) if done)
+        self.now = complete_in(qpos)
         known = {completion.task for completion in self.first}
         new = [name for name in (*self.asked, *TASKS) if name in self.now and name not in known]
         self.first += [Completion(name, step) for name in dict.fromkeys(new)]

@@ -6,7 +6,7 @@ moment by moment, where either may be the faster one (dynamic time warping). A s
 a whole video does not.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,13 +103,13 @@ def apart(here: Tensor, there: Tensor) -> Tensor:
     rows = []
     for some in here.split(max(1, AT_ONCE // (len(there) * moments**2))):
         likeness = torch.einsum("end,vmd->evnm", some, there).flatten(0, 1)
-        *_, last = _warped(1 - likeness)
+        last = _warped(1 - likeness)
         rows.append(last[:, -1].unflatten(0, (len(some), len(there))) / (2 * moments))
     return torch.cat(rows)
 
 
-def _warped(costs: Tensor) -> Iterator[Tensor]:
-    """Dynamic time warping of costs (P, N, N), diagonal by diagonal: the least sum up to each row's cell, (P, N).
+def _warped(costs: Tensor) -> Tensor:
+    """Dynamic time warping of costs (P, N, N), diagonal by diagonal: the least sum up to the last one's cells, (P, N).
 
     A step in both videos counts twice, so that every path weighs the same.
     """
@@ -124,7 +124,7 @@ def _warped(costs: Tensor) -> Iterator[Tensor]:
         both = F.pad(before, (1, -1), value=0.0 if diagonal == 0 else torch.inf) + cost
         best = torch.minimum(torch.minimum(both, last), F.pad(last, (1, -1), value=torch.inf))
         before, last = last, cost + best
-        yield last
+    return last
 
 
 def _followed(likeness: Tensor) -> Tensor:

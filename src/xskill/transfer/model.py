@@ -26,9 +26,9 @@ from xskill.engine.folder import check_folder, to_bytes, write_folder
 from xskill.engine.replay import Recorded
 from xskill.errors import CheckpointError, ConfigError, DataError
 from xskill.transfer.config import TransferConfig
+from xskill.transfer.network import TransferModel
 from xskill.transfer.policy import Body
 from xskill.transfer.statistics import range_from
-from xskill.transfer.train import TransferModel
 
 _CONFIG, _STATS = "config.json", "stats.json"
 _SKILLS, _TRANSFER = "skills.safetensors", "transfer.safetensors"

@@ -1,6 +1,5 @@
 """Training of policy and aligner together (paper, Algorithm 2)."""
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -11,67 +10,25 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from xskill.data.frames import FrameBank, FrameStore, ResidentFrames
-from xskill.discover.encoder import as_input
 from xskill.engine.checkpoint import Better
 from xskill.engine.loop import Batch, Hot, Step
 from xskill.engine.seeds import generator, seed_everything
 from xskill.errors import DataError
-from xskill.transfer.alignment import aligner_of, most_like
+from xskill.transfer.alignment import most_like
+from xskill.transfer.augment import KNOTS, disturbed, shifted, spliced, warped
 from xskill.transfer.config import TransferConfig
 from xskill.transfer.counterpart import Shown, counterparts
-from xskill.transfer.policy import CAMERA, Body, GoalEncoder, observed, policy_of
+from xskill.transfer.network import TransferModel
+from xskill.transfer.policy import CAMERA, Body, observed
 from xskill.transfer.statistics import range_of
 from xskill.transfer.undone import EVENTS, PIXELS, Undone, undone_in
 
 Ints = npt.NDArray[np.int64]
 
-KNOTS = 8
-"""Pieces of a warped plan, each with a speed of its own."""
-APART = 4
-"""Tokens around the moment seen that a splice leaves alone."""
 LEAD = 0.1
 """How long before something is done, as a share of the episode, a robot begins anew that sees it undone."""
 MOMENTS = 64
 """Held-out moments on which actions are compared."""
-
-
-class TransferModel(nn.Module):
-    """What transfer learns: a policy and an aligner."""
-
-    def __init__(self, config: TransferConfig, body: Body, tokens: int, pace: float) -> None:
-        """Plans have this many `tokens`; in one chunk of actions a robot usually moves on by `pace` of them."""
-        super().__init__()
-        self._policy_is_kept, self._eyes_are_kept = config.keep_policy, config.keep_eyes
-        self._aligner_is_new = config.keep_policy and config.aligner_anew
-        self.policy = policy_of(config.policy, body)
-        self.goal = GoalEncoder(config.policy, body) if config.policy.told == "goal" else None
-        self.aligner = aligner_of(config.aligner, tokens, body.skill, body.size, pace)
-
-    def forward(self, batch: Mapping[str, Tensor], cameras: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """The policy's and the aligner's losses on a batch as `TransferPhase` makes it."""
-        policy = torch.zeros((), device=batch["skill"].device)
-        if not (self.training and self._policy_is_kept):
-            policy = self.policy.loss(observed(batch, cameras), self.told(batch), batch["actions"], batch["kept"])
-        return policy, self.aligner.loss(batch["scene"], batch["plan"], batch["hidden"], batch["skill"], batch["away"])
-
-    def go_on_from(self, base: "TransferModel") -> None:
-        """Take over the weights of `base`, of its policy alone where an aligner is new; what is kept learns no more."""
-        self.policy.load_state_dict(base.policy.state_dict())
-        if not self._aligner_is_new:
-            self.load_state_dict(base.state_dict())
-        if self._policy_is_kept:
-            self.policy.requires_grad_(False)
-        if self._eyes_are_kept:
-            self.policy.sight.cameras.requires_grad_(False)
-
-    def told(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """What the policy is told to do at the moments of a batch, (B, D)."""
-        return batch["told"] if self.goal is None else self.goal(as_input(batch["goal"])).float()
-
-    def parts(self) -> list[Hot]:
-        """What a forward pass is made of, but for a few small operations."""
-        networks = self.policy.sight, getattr(self.policy, "unet", None), self.goal
-        return [(network, "forward") for network in networks if network] + [(self.aligner, "loss")]
 
 
 class TransferPhase:
@@ -215,7 +172,7 @@ class TransferPhase:
         chance, event = torch.where(times < at[:, None], rather, -1).max(1)
         wanted = (chance >= 0) & (draws[:, 0] < undo)
         begins = torch.from_numpy(self._episodes.begins)[episodes]
-        due = (times.gather(1, event[:, None])[:, 0] - (LEAD * last).long()).maximum(begins)
+        due = (times.gather(1, event[:, None])[:, 0] - (LEAD * (last - begins)).long()).maximum(begins)
         return torch.where(wanted, event, EVENTS), torch.where(wanted, due, at)
 
     def loss(self, module: nn.Module, batch: Batch, step: Step) -> tuple[Tensor, Mapping[str, Tensor]]:
@@ -229,7 +186,7 @@ class TransferPhase:
         at = batch["ids"][:, None] - start
         seen = start + (at + torch.arange(1 - policy.observe, 1, device=device)).maximum(begin)
         done = at + torch.arange(policy.predict, device=device) - (policy.observe - 1)
-        kept = (done >= begin) & (done <= last) if config.mask_padding else torch.full_like(done, True).bool()
+        kept = (done >= begin) & (done <= last) if config.mask_padding else torch.ones_like(done, dtype=torch.bool)
         done = start + done.maximum(begin).minimum(last)
         shares = warped(batch["speeds"], self.tokens, config.plan_warp)  # (B, 2, tokens), this plan and another
         plans = batch["plan_start"][:, :, None] + torch.floor(shares * batch["plan_last"][:, :, None] + 0.5).long()
@@ -265,8 +222,8 @@ class TransferPhase:
         return (
             {camera: shifted(frames, by) for camera, frames in images.items()},
             state + config.state_noise * self._width * torch.randn_like(state),
-            _disturbed(told, config.skill_noise),
-            _disturbed(plan, config.plan_noise),
+            disturbed(told, config.skill_noise),
+            disturbed(plan, config.plan_noise),
             torch.rand(plan.shape[:2], device=plan.device) < config.plan_drop,
         )
 
@@ -325,49 +282,3 @@ class TransferPhase:
         off = seen["away"].gather(1, place[:, None]).abs().mean().item()
         cosine = F.cosine_similarity(found.skill.float(), seen["skill"]).mean().item()
         return {f"{name}_place_error": off / self.tokens, f"{name}_cosine": cosine}
-
-
-def warped(draws: Tensor, tokens: int, amount: float) -> Tensor:
-    """Where in its episode each token of a plan comes from, 0 to 1, rising: evenly, or faster in places.
-
-    Draws (..., KNOTS), from 0 to 1, decide how fast each piece is: (..., tokens).
-    """
-    even = torch.linspace(0, 1, tokens, dtype=torch.float64, device=draws.device).expand(*draws.shape[:-1], -1)
-    passed = F.pad(torch.cumsum((amount * math.log(2) * (2 * draws.double() - 1)).exp(), -1), (1, 0))
-    passed = passed / passed[..., -1:]
-    piece = (even * KNOTS).long().clamp(max=KNOTS - 1)
-    low, high = passed.gather(-1, piece), passed.gather(-1, piece + 1)
-    return low + (even * KNOTS - piece) * (high - low)
-
-
-def spliced(plans: Tensor, away: Tensor, often: float, draws: Tensor) -> Tensor:
-    """The first of two plans (B, 2, N), of which the later part, and the earlier one, is `often` that of the second.
-
-    What is replaced begins more than `APART` tokens from the moment seen, at a place that draws (B, 4) decide; where
-    there is nothing so far away, nothing is.
-    """
-    tokens = away.shape[1]
-    places, now = torch.arange(tokens, device=away.device), away.abs().argmin(1, keepdim=True)
-    after, before = now + APART + 1, now - APART - 1  # the nearest that may be replaced
-    later = places >= after + (draws[:, 2:3] * (tokens - after).clamp(min=0)).long()
-    earlier = places <= before - (draws[:, 3:4] * (before + 1).clamp(min=0)).long()
-    replaced = (later & (draws[:, :1] < often)) | (earlier & (draws[:, 1:2] < often))
-    return torch.where(replaced, plans[:, 1], plans[:, 0])
-
-
-def shifted(images: Tensor, by: Tensor) -> Tensor:
-    """Images (B, O, H, W, 3) moved by (B, 2) pixels down and right; what enters repeats the border."""
-    height, width = images.shape[2:4]
-    rows = (torch.arange(height, device=images.device) - by[:, :1]).clamp(0, height - 1)
-    columns = (torch.arange(width, device=images.device) - by[:, 1:]).clamp(0, width - 1)
-    which = torch.arange(len(images), device=images.device)[:, None, None, None]
-    window = torch.arange(images.shape[1], device=images.device)[None, :, None, None]
-    return images[which, window, rows[:, None, :, None], columns[:, None, None, :]]
-
-
-def _disturbed(skills: Tensor, share: float) -> Tensor:
-    """Skills (..., D) with noise of `share` of their length."""
-    if not share:
-        return skills
-    scale: Tensor = share * skills.norm(dim=-1, keepdim=True) / skills.shape[-1] ** 0.5
-    return skills + scale * torch.randn_like(skills)
