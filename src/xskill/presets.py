@@ -93,7 +93,13 @@ PRESETS: dict[str, tuple[str, Config]] = {
                     solver_steps=5,
                 ),
                 aligner=AlignerConfig(
-                    kind="tracker", tokens=100, vision="small", vision_width=128, layers=3, feedforward=256, step_back=0.1
+                    kind="tracker",
+                    tokens=100,
+                    vision="small",
+                    vision_width=128,
+                    layers=3,
+                    feedforward=256,
+                    step_back=0.1,
                 ),
                 loop=LoopConfig(
                     steps=5000,
