@@ -168,8 +168,7 @@ class TransferPhase:
             return torch.full_like(at, EVENTS), at
         times = self._undone.times[episodes]
         draws = torch.rand(len(at), EVENTS + 1, generator=step.generator("undo"))
-        rather = draws[:, 1:] ** self._undone.pixels[episodes].sqrt()  # what is hard to see is shown more often
-        chance, event = torch.where(times < at[:, None], rather, -1).max(1)
+        chance, event = torch.where(times < at[:, None], draws[:, 1:], -1).max(1)
         wanted = (chance >= 0) & (draws[:, 0] < undo)
         begins = torch.from_numpy(self._episodes.begins)[episodes]
         due = (times.gather(1, event[:, None])[:, 0] - (LEAD * (last - begins)).long()).maximum(begins)

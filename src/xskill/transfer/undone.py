@@ -9,7 +9,6 @@ videos, too, at the same place; what changes a picture in one of them only, wher
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -59,11 +58,6 @@ class Undone:
     """(E, H, W) uint8: which event changes a pixel; EVENTS where none does."""
     times: Tensor
     """(E, EVENTS): the frame of each event, counted from the episode's first, or `NEVER`; on the CPU."""
-
-    @cached_property
-    def pixels(self) -> Tensor:
-        """(E, EVENTS): how many pixels each event changes; on the CPU."""
-        return torch.stack([(self.event == event).sum((1, 2)) for event in range(EVENTS)], 1).cpu()
 
     def scene(self, images: Tensor, episodes: Tensor, events: Tensor) -> tuple[Tensor, Tensor]:
         """Images (B, H, W, 3) of moments of episodes (B,) with one event of each undone (B,); EVENTS leaves them.
