@@ -33,8 +33,9 @@ class TransferModel(nn.Module):
 
     def go_on_from(self, base: "TransferModel") -> None:
         """Take over the weights of `base`, of its policy alone where an aligner is new; what is kept learns no more."""
-        self.policy.load_state_dict(base.policy.state_dict())
-        if not self._aligner_is_new:
+        if self._aligner_is_new:
+            self.policy.load_state_dict(base.policy.state_dict())
+        else:
             self.load_state_dict(base.state_dict())
         if self._policy_is_kept:
             self.policy.requires_grad_(False)
